@@ -51,6 +51,7 @@ from daa_node import config_file
 from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.cli.compose import training_job
 from daa_node.cli.data_directory import DataDirectory
+from daa_node.config import NodeConfig
 from daa_node.genesis import Genesis, Job
 from daa_node.seams import SegmentOrder, StateRef, TrainOrder
 from daa_node.spot_checks.calibration import CANARY_STEPS, Calibration
@@ -271,7 +272,7 @@ def keep_canaries(place: Path, made: Genesis) -> None:
     directories = [DataDirectory(root) for root in place.glob("node-*")]
     torch.set_num_threads(1)
     core = open_core(
-        *(training_job(made, directories[0]), torch.device("cpu"), place / "cache"),
+        *(training_job(made, directories[0], NodeConfig()), torch.device("cpu"), place / "cache"),
         time.perf_counter,
     )
     calibration = Calibration(AUTHOR, (1, 1), tuple, int)

@@ -18,6 +18,7 @@ from daa_node.identity.record import Role
 from daa_node.network.config import NetworkConfig
 from daa_node.observability.config import LogConfig
 from daa_node.training.config import TrainerConfig
+from daa_node.training.data_places import DataPlaces
 
 SAFE_KEYS = ("log.file_bytes_max", "log.files_max")
 
@@ -31,6 +32,7 @@ class NodeConfig(BaseModel):
     network: NetworkConfig = NetworkConfig()
     gateway: GatewayConfig = GatewayConfig()
     trainer: TrainerConfig = TrainerConfig()
+    data: DataPlaces = DataPlaces()
     storage: StorageConfig = StorageConfig()
     log: LogConfig = LogConfig()
 

@@ -83,9 +83,16 @@ class Job(BaseModel):
             raise ValueError(why)
         return self
 
+    @model_validator(mode="after")
+    def _data_fit(self) -> Self:
+        why = self.data.why_unfit(self.model)
+        if why is not None:
+            raise ValueError(why)
+        return self
+
     @property
     def tokens_per_step(self) -> int:
-        """Tokens (or examples, for the MLP) of one inner step of one contributor."""
+        """Tokens (or pictures) of one inner step of one contributor."""
         each = self.model.context if self.model.kind == "byte_gpt" else 1
         return self.inner.batch_size * each
 

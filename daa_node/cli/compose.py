@@ -190,7 +190,7 @@ class _Daemon:
         work = DiskBlobStore(directory.work, RECYCLED, self._shortage)
         for store in (chain, work):
             store.directory.sweep()
-        job = training_job(self._made, directory)
+        job = training_job(self._made, directory, self._config)
         trainer = TrainerProcess(
             job,
             self._config.trainer,
@@ -333,13 +333,12 @@ def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:
     return Override(("network", "bootstrap"), json.dumps(known), "flag --join")
 
 
-def training_job(made: Genesis, directory: DataDirectory) -> TrainingJob:
-    job, data = made.job, made.job.data
-    if data.path is not None:  # a relative one starts at this node's own directory
-        data = data.model_copy(update={"path": directory.root.resolve() / data.path})
+def training_job(made: Genesis, directory: DataDirectory, config: NodeConfig) -> TrainingJob:
+    """The worker's part of the job, with this host's files."""
+    job = made.job
     return TrainingJob(
         model=job.model,
-        data=data,
+        data=job.data.placed(config.data, directory.root.resolve()),
         inner=job.inner,
         evaluation=job.evaluation,
         updates=job.updates,

@@ -19,6 +19,7 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import Role
 from daa_node.network.config import HOST_KINDS, NetworkConfig
 from daa_node.seams import Address
+from daa_node.training.datasets.files import digest_of_content
 
 ADDRESS_BEGINS = tuple(f"/{kind}/" for kind in HOST_KINDS)
 GENESIS_ENDS = (".json",)  # what is called so, and is not there, is a file misspelt
@@ -193,7 +194,7 @@ class Records:
 
 def create_genesis(job_path: Path, records: Records, out: Path, as_json: bool) -> None:
     text = read_text(job_path, "job", "see configs/demo.yaml for one")
-    job = config_file.load(str(job_path), text, genesis.Job).value
+    job = pinned(config_file.load(str(job_path), text, genesis.Job).value, job_path)
     voting, training = (
         [(str(path), identity.record_from_file(path)) for path in paths]
         for paths in (records.validators, records.trainers)
@@ -212,6 +213,38 @@ def create_genesis(job_path: Path, records: Records, out: Path, as_json: bool) -
     _warn_of_liars(made)
     _warn_of_haste(made)
     report.put("Next: copy it to every node's directory as D/genesis.json, then daa-node run")
+
+
+def pinned(job: genesis.Job, job_path: Path) -> genesis.Job:
+    """The job with the digest of each file that it names by path alone. Raises UserError.
+
+    A relative path starts where the job's file lies.
+    """
+    update = {}
+    for setting, file in job.data.files().items():
+        if file.digest is not None or file.path is None:
+            continue
+        path = job_path.parent / file.path
+        try:
+            update[setting] = digest_of_content(path)
+        except OSError as fault:
+            raise UserError(
+                f"{job_path}: data: cannot read {path} ({fault.strerror}), and the digest of it is "
+                "not given: hosts could not tell whether all of them have the same. Put it there, "
+                "or set the digest that `daa-node genesis digest FILE` prints where it lies"
+            ) from None
+    return job.model_copy(update={"data": job.data.pinned(update)})
+
+
+def show_digest(path: Path, as_json: bool) -> None:
+    try:
+        digest = digest_of_content(path)
+    except OSError as fault:
+        raise UserError(f"cannot read {path}: {fault.strerror}") from None
+    if as_json:
+        report.put_json({"file": str(path.resolve()), "digest": digest})
+    else:
+        report.put(digest)
 
 
 def write_genesis(path: Path, made: genesis.Genesis) -> None:

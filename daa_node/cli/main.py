@@ -153,6 +153,20 @@ def show_genesis(
     local.show_genesis(file or directory / "genesis.json", as_json)
 
 
+@genesis_app.command(name="digest")
+def show_digest(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of data.")],
+    as_json: Json = False,
+) -> None:
+    """Print by which digest a job names a file of data.
+
+    It is the blake3 of the file's content; of a file packed by gzip, of what is in it.
+    """
+    from daa_node.cli import local
+
+    local.show_digest(file, as_json)
+
+
 @config_app.command(name="show")
 def show_config(
     directory: Directory = HERE,

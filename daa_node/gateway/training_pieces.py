@@ -68,8 +68,13 @@ class Workshop:
 
     @property
     def can_train(self) -> bool:
-        """Whether pieces with data can be made here, as far as we know."""
-        return self.open_examples is not None and self.parameter_count <= PARAMETERS_MAX
+        """Whether pieces with data can be made here, as far as we know.
+
+        Not of a CNN: it uses each parameter at many places, so that what a tab computes in its
+        time cannot be told from their count.
+        """
+        is_small = self.parameter_count <= PARAMETERS_MAX and self.model.kind != "cnn"
+        return self.open_examples is not None and is_small
 
     async def examples(self) -> Examples | None:
         """Opened once; None where this node cannot."""

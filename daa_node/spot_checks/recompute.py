@@ -3,15 +3,14 @@
 Only operations that IEEE 754 rounds correctly (+ - * / and the square root), comparisons and
 integers, one numpy call each and in an order that is stated here: no fused multiply-add, no BLAS,
 no libm, no sum whose order a library chooses. What is computed is what `daa_node.training` computes
-in torch (models, inner_loop), up to rounding. A browser loads this very file, so it imports nothing
-of this project.
+in torch (models, inner_loop), up to rounding. A browser loads this very file, alone.
 
 All arrays are fp32 unless it says otherwise; Python floats are float64 and round as IEEE says.
-Sums are `fold_sum`, except in a matrix product. An input or a result that is not finite raises
-NotFinite: the bits of a NaN differ between machines, and so none is part of an answer.
+Sums are `fold_sum`, except in a product. What is not finite, given or made, raises NotFinite: the
+bits of a NaN differ between machines, and so none is part of an answer.
 
 Legend: D parameters, B windows or pictures, T tokens of a window, R = B T rows, W width,
-V vocabulary or classes, H heads, G = B H attention matrices, S = W / H, F features of a picture.
+V vocabulary or classes, H heads, G = B H attention matrices, S = W / H or a side, F features.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +31,6 @@ RMS_EPSILON = np.float32(2.0**-23)  # torch's own for fp32
 ADAM_EPSILON = np.float32(1e-8)
 NORM_EPSILON = np.float32(1e-6)
 PI = 3.141592653589793
-
 ADAM_STEPS_MAX = 2**63 - 1  # an int64 in a boundary
 
 LOG2_E = np.float32(1.4426950408889634)
@@ -55,7 +53,7 @@ class NotFinite(ValueError):
 class Model:
     """A model and its tensors' names and shapes, in the order in which they lie in the vector."""
 
-    kind: Literal["byte_gpt", "mlp"]
+    kind: Literal["byte_gpt", "mlp", "cnn"]
     depth: int
     heads: int  # of the byte GPT
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
@@ -192,7 +190,7 @@ def loss_and_gradient(
     size = model.parameter_count
     weights_D, gradient_D = _vector(weights_D, size), np.zeros(size, np.float32)
     run = _Run(model, _named(model, weights_D), _named(model, gradient_D), matmul)
-    forth_and_back = _byte_gpt if model.kind == "byte_gpt" else _mlp
+    forth_and_back = _byte_gpt if model.kind == "byte_gpt" else _layers
     loss = forth_and_back(run, inputs, targets)
     if not np.isfinite(loss):
         raise NotFinite(f"the loss is {loss}")
@@ -265,22 +263,45 @@ def _power(factor: float, exponent: int) -> float:
     return power
 
 
-def _mlp(run: _Run, inputs_BF: NDArray[Any], targets_B: NDArray[Any]) -> np.float32:
-    hidden = _vector(inputs_BF.reshape(-1), inputs_BF.size).reshape(inputs_BF.shape)
-    ways_back: list[tuple[str, Array, Backward]] = []
+def _layers(run: _Run, inputs_BF: NDArray[Any], targets_B: NDArray[Any]) -> np.float32:
+    """The MLP, and the CNN: there a picture has a row for each place that a layer leaves of it."""
+    pictures, is_cnn = len(inputs_BF), run.model.kind == "cnn"
+    hidden: Array = _vector(inputs_BF.reshape(-1), inputs_BF.size).reshape(inputs_BF.shape)
+    if is_cnn:  # from channel by channel to place by place
+        channels = len(run.weights["layers.0.weight"]) // 9
+        side = int(np.sqrt(hidden.shape[1] // channels))
+        hidden = hidden.reshape(pictures, channels, side, side).transpose(0, 2, 3, 1)
+    ways_back: list[tuple[str, Array, Backward, Backward]] = []
     for layer in [f"layers.{number}." for number in range(run.model.depth)]:
-        sums, backward = run.linear(layer + "weight", hidden)
-        hidden = relu(sums + run.weights[layer + "bias"])
-        ways_back.append((layer, hidden, backward))
-    sums, backward = run.linear("head.weight", hidden)
+        rows, to_places = _patches(hidden) if is_cnn else (hidden, lambda slopes: slopes)
+        sums, backward = run.linear(layer + "weight", rows.reshape(-1, rows.shape[-1]))
+        hidden_RO = relu(sums + run.weights[layer + "bias"])
+        ways_back.append((layer, hidden_RO, backward, to_places))
+        hidden = hidden_RO.reshape(*rows.shape[:-1], -1)
+    sums, backward = run.linear("head.weight", hidden.reshape(pictures, -1))
     loss, slopes = cross_entropy(sums + run.weights["head.bias"], targets_B)
     run.gradients["head.bias"][...] = fold_sum(slopes.T)
-    for layer, hidden, backward_below in reversed(ways_back):
-        slopes = np.where(hidden > ZERO, backward(slopes), ZERO)
+    slopes = backward(slopes)
+    for layer, hidden_RO, backward, to_places in reversed(ways_back):
+        slopes = np.where(hidden_RO > ZERO, slopes.reshape(hidden_RO.shape), ZERO)
         run.gradients[layer + "bias"][...] = fold_sum(slopes.T)
-        backward = backward_below
-    backward(slopes)
+        slopes = to_places(backward(slopes))
     return loss
+
+
+def _patches(x_BSSC: Array) -> tuple[Array, Backward]:
+    """What every second place sees in 3 x 3 around it, zeros beyond the border: (B, T, T, 9 C)."""
+    framed, side = np.pad(x_BSSC, ((0, 0), (1, 1), (1, 1), (0, 0))), x_BSSC.shape[1]
+    views = [np.s_[:, n // 3 : n // 3 + side : 2, n % 3 : n % 3 + side : 2] for n in range(9)]
+    seen = np.concatenate([framed[view] for view in views], axis=3)
+
+    def backward(slopes: Array) -> Array:
+        sums, parts = np.zeros_like(framed), np.split(slopes.reshape(seen.shape), 9, axis=3)
+        for view, part in zip(views, parts, strict=True):  # a fixed order
+            sums[view] += part
+        return sums[:, 1:-1, 1:-1]
+
+    return seen, backward
 
 
 def _byte_gpt(run: _Run, inputs_BT: NDArray[Any], targets_BT: NDArray[Any]) -> np.float32:

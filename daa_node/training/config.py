@@ -5,21 +5,31 @@ names. The table of tensors is computed here without torch, so that a verifier n
 """
 
 import re
+from collections.abc import Mapping
 from math import isqrt
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, assert_never
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from daa_dag.ids import Digest, digest_of
 from daa_node.tensors import TensorSpec, parameter_count_of
+from daa_node.training.data_places import DIGEST_PATTERN, DataFile, DataPlaces
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import GRID_EXPONENT
 from daa_node.updates.initial_weights import TensorInit
 
 BYTE_VALUES = 256
-DIGIT_FEATURES = 64  # 8 x 8 pixels
 DIGIT_CLASSES = 10
+EMBEDDED = ("shakespeare", "digits")  # kinds of data that come with the package
+# Kinds of data that are pictures, and what a model of them must say.
+PICTURES: Mapping[str, Mapping[str, int]] = {
+    "digits": {"picture_channels": 1, "picture_side": 8, "classes": DIGIT_CLASSES},
+    "idx": {"picture_channels": 1},
+    "cifar10": {"picture_channels": 3, "picture_side": 32, "classes": 10},
+    "cifar100": {"picture_channels": 3, "picture_side": 32, "classes": 100},
+}
+KERNEL_PLACES = 9  # of a convolution, 3 x 3
 GRID_BITS = -GRID_EXPONENT  # standard deviations of initial weights count grid units
 # 2 GiB of fp32: beyond it one worker no longer holds weights, gradient and two moments at ease.
 PARAMETERS_MAX = 2**29
@@ -54,21 +64,32 @@ def _he(fan_in: int) -> int:
 
 
 class ModelConfig(BaseModel):
-    """The shape of the model. `heads` and `context` are the byte GPT's alone."""
+    """The shape of the model. `heads`, `context` and `vocabulary` are the byte GPT's alone.
+
+    Pictures, for the MLP and the CNN, are square.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["byte_gpt", "mlp"] = "byte_gpt"
-    depth: int = Field(3, ge=1, le=128, description="blocks of the GPT, hidden layers of the MLP")
-    width: int = Field(96, ge=8, le=16_384)
+    kind: Literal["byte_gpt", "mlp", "cnn"] = "byte_gpt"
+    depth: int = Field(3, ge=1, le=128, description="blocks of the GPT, hidden layers of others")
+    width: int = Field(96, ge=8, le=16_384, description="CNN: of its first layer; then it doubles")
     heads: int = Field(4, ge=1, le=256)
     context: int = Field(64, ge=2, le=65_536, description="tokens a window")
-    vocabulary: int = Field(BYTE_VALUES, ge=BYTE_VALUES, le=65_536)
+    vocabulary: int = Field(BYTE_VALUES, ge=BYTE_VALUES, le=1 << 20)
+    picture_side: int = Field(8, ge=2, le=1024, description="pixels; MNIST has 28, CIFAR 32")
+    picture_channels: int = Field(1, ge=1, le=4, description="1 for grey, 3 for colours")
+    classes: int = Field(10, ge=2, le=65_536, description="of pictures")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.kind == "byte_gpt" and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if self.kind == "cnn" and self.depth >= self.picture_side.bit_length():
+            raise ValueError(
+                f"depth {self.depth}: each layer of a CNN halves the picture's side of "
+                f"{self.picture_side}; {self.picture_side.bit_length() - 1} layers at most"
+            )
         if self.parameter_count() > PARAMETERS_MAX:
             raise ValueError(f"{self.parameter_count()} parameters, at most {PARAMETERS_MAX}")
         return self
@@ -79,7 +100,15 @@ class ModelConfig(BaseModel):
 
     def inits(self) -> tuple[TensorInit, ...]:
         """How each tensor starts, in integers, so that every machine starts from the same bits."""
-        return tuple(self._gpt_inits() if self.kind == "byte_gpt" else self._mlp_inits())
+        match self.kind:
+            case "byte_gpt":
+                return tuple(self._gpt_inits())
+            case "mlp":
+                return tuple(self._mlp_inits())
+            case "cnn":
+                return tuple(self._cnn_inits())
+            case _:
+                assert_never(self.kind)
 
     def parameter_count(self) -> int:
         return parameter_count_of(self.tensors())
@@ -103,54 +132,126 @@ class ModelConfig(BaseModel):
         return inits
 
     def _mlp_inits(self) -> list[TensorInit]:
-        inits, fan_in = [], DIGIT_FEATURES
-        for layer in range(self.depth):
+        widths = [self.width] * self.depth
+        features = self.picture_channels * self.picture_side**2
+        return self._hidden_inits(features, widths, kernel=1, features_per_width=1)
+
+    def _cnn_inits(self) -> list[TensorInit]:
+        widths = [self.width << layer for layer in range(self.depth)]
+        side = -(-self.picture_side >> self.depth)
+        return self._hidden_inits(self.picture_channels, widths, KERNEL_PLACES, side * side)
+
+    def _hidden_inits(
+        self, fan_in: int, widths: list[int], kernel: int, features_per_width: int
+    ) -> list[TensorInit]:
+        inits = []
+        for layer, width in enumerate(widths):
             inits += [
                 # He et al. 2015: sqrt(2 / fan_in) keeps the scale through a ReLU.
-                _init(f"layers.{layer}.weight", (fan_in, self.width), _he(fan_in)),
-                _init(f"layers.{layer}.bias", (self.width,), 0),
+                _init(f"layers.{layer}.weight", (kernel * fan_in, width), _he(kernel * fan_in)),
+                _init(f"layers.{layer}.bias", (width,), 0),
             ]
-            fan_in = self.width
+            fan_in = width
         return [
             *inits,
-            _init("head.weight", (fan_in, DIGIT_CLASSES), 0),
-            _init("head.bias", (DIGIT_CLASSES,), 0),
+            _init("head.weight", (fan_in * features_per_width, self.classes), 0),
+            _init("head.bias", (self.classes,), 0),
         ]
 
 
 class DataConfig(BaseModel):
-    """Where tokens come from and which of them are held out.
+    """Which examples there are and which of them are held out.
 
-    Every node opens `path` on its own disk; a relative one starts where its daemon was started.
+    Every node opens files of its own disk. `digest` says what must be in them; where they lie,
+    config.yaml may say otherwise than `path`. A relative path starts at the node's own directory.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["shakespeare", "text", "jsonl", "tokens", "digits"] = "shakespeare"
-    path: Path | None = Field(None, description="for text, jsonl and tokens")
+    kind: Literal[
+        "shakespeare", "text", "jsonl", "tokens", "digits", "idx", "cifar10", "cifar100"
+    ] = "shakespeare"
+    path: Path | None = Field(None, description="of the file; of pictures alone, for idx")
     digest: str | None = Field(
         None,
-        pattern="^[0-9a-f]{64}$",
-        description="blake3 of the tokens' bytes; a node whose copy differs refuses to start",
+        pattern=DIGEST_PATTERN,
+        description="blake3 of the file's content; a node whose copy differs refuses to start",
+    )
+    labels: DataFile | None = Field(None, description="of the pictures, for idx")
+    token_type: Literal["uint16", "uint32"] | None = Field(
+        None, description="of tokens without a header, little-endian"
     )
     heldout_every: int = Field(10, ge=2, le=10_000, description="every n-th block is held out")
     heldout_block: int | None = Field(
-        None, ge=1, le=2**24, description="tokens a block, 8192 unless set; examples for digits, 1"
+        None, ge=1, le=2**24, description="tokens a block, 8192 unless set; pictures, 1"
     )
 
     @property
     def heldout_block_items(self) -> int:
-        default = 1 if self.kind == "digits" else 8192
+        default = 1 if self.kind in PICTURES else 8192
         return default if self.heldout_block is None else self.heldout_block
 
     @model_validator(mode="after")
-    def _path_where_needed(self) -> Self:
-        wants_path = self.kind in ("text", "jsonl", "tokens")
-        if wants_path and self.path is None:
-            raise ValueError(f"data of kind {self.kind} needs a path")
-        if not wants_path and self.path is not None:
+    def _files_where_needed(self) -> Self:
+        is_named = self.path is not None or self.digest is not None
+        if self.kind not in EMBEDDED and not is_named:
+            raise ValueError(f"data of kind {self.kind} needs a path, or a digest")
+        if self.kind in EMBEDDED and is_named:
             raise ValueError(f"data of kind {self.kind} takes no path: it comes with the package")
+        if (self.labels is not None) != (self.kind == "idx"):
+            raise ValueError(
+                "pictures of kind idx have a file of labels, and no other kind has one"
+            )
+        if self.token_type is not None and self.kind != "tokens":
+            raise ValueError(f"token_type says how tokens lie in a file, and not {self.kind}")
         return self
+
+    def files(self) -> Mapping[str, DataFile]:
+        """What it names, by the setting of config.yaml that says where it lies."""
+        if self.kind in EMBEDDED:
+            return {}
+        found = {"path": DataFile(path=self.path, digest=self.digest), "labels": self.labels}
+        return {name: file for name, file in found.items() if file is not None}
+
+    def pinned(self, digests: Mapping[str, str]) -> Self:
+        """With these digests, by the names that `files` has."""
+        labels, update = self.labels, {"digest": digests.get("path", self.digest)}
+        if labels is not None and "labels" in digests:
+            labels = labels.model_copy(update={"digest": digests["labels"]})
+        return self.model_copy(update={**update, "labels": labels})
+
+    def placed(self, places: DataPlaces, root: Path) -> Self:
+        """With paths as they are on one host; `root` is the node's own directory."""
+        labels = self.labels
+        if labels is not None:
+            labels = labels.model_copy(update={"path": _below(root, places.labels or labels.path)})
+        update = {"path": _below(root, places.path or self.path), "labels": labels}
+        return self.model_copy(update=update)
+
+    def anywhere(self) -> Self:
+        """Without paths."""
+        labels = None if self.labels is None else self.labels.model_copy(update={"path": None})
+        return self.model_copy(update={"path": None, "labels": labels})
+
+    def why_unfit(self, model: ModelConfig) -> str | None:
+        """Why no such model trains on these data; None if one does."""
+        pictures = PICTURES.get(self.kind)
+        if (model.kind == "byte_gpt") != (pictures is None):
+            return (
+                f"a model of kind {model.kind} does not train on data of kind {self.kind}: "
+                f"byte_gpt takes tokens, mlp and cnn take pictures ({', '.join(PICTURES)})"
+            )
+        for name, wanted in (pictures or {}).items():
+            if getattr(model, name) != wanted:
+                return (
+                    f"model.{name} is {getattr(model, name)}, and data of kind {self.kind} have "
+                    f"{wanted}"
+                )
+        return None
+
+
+def _below(root: Path, path: Path | None) -> Path | None:
+    return None if path is None else root / path
 
 
 class InnerConfig(BaseModel):
@@ -192,7 +293,8 @@ class TrainingJob(BaseModel):
 
     def digest(self) -> Digest:
         """Names the job in this node's own files; not an id that others see."""
-        return digest_of(self.model_dump_json().encode())
+        job = self.model_copy(update={"data": self.data.anywhere()})  # a file may be moved
+        return digest_of(job.model_dump_json().encode())
 
 
 class TrainerConfig(BaseModel):

@@ -22,6 +22,7 @@ from itertools import count
 from math import isfinite
 from pathlib import Path
 from platform import machine
+from typing import assert_never
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ from daa_node.training.exact_replay import replay_exactly, replay_seal_exactly, 
 from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
+from daa_node.training.models.cnn import cnn_loss
 from daa_node.training.models.mlp import mlp_loss
 from daa_node.training.models.parameters import LossFunction
 from daa_node.training.segment_check import Claim, check_segment, open_segment
@@ -103,9 +105,7 @@ class Core:
         self._job = job
         self._examples = examples
         self._now_s = now_s
-        self._loop = InnerLoop(
-            job.inner, job.model.tensors(), _loss_of(job.model), examples, device
-        )
+        self._loop = InnerLoop(job.inner, job.model.tensors(), loss_of(job.model), examples, device)
         # Buffers for good: fresh ones would be faulted in page by page, every round.
         parameter_count = job.model.parameter_count()
         self._base_D = np.zeros(parameter_count, np.float32)
@@ -308,5 +308,14 @@ def kind_of(device: torch.device) -> str:
     return f"{device.type} {made}, torch {release}"[:DEVICE_CHARS_MAX]
 
 
-def _loss_of(model: ModelConfig) -> LossFunction:
-    return gpt_loss(model) if model.kind == "byte_gpt" else mlp_loss(model)
+def loss_of(model: ModelConfig) -> LossFunction:
+    """The loss that a kind of model is trained by."""
+    match model.kind:
+        case "byte_gpt":
+            return gpt_loss(model)
+        case "mlp":
+            return mlp_loss(model)
+        case "cnn":
+            return cnn_loss(model)
+        case _:
+            assert_never(model.kind)

@@ -3,53 +3,71 @@
 from pathlib import Path
 from typing import assert_never
 
-from blake3 import blake3
-
 from daa_node.errors import UserError
 from daa_node.training.config import DataConfig, ModelConfig
 from daa_node.training.datasets.digits import Digits
-from daa_node.training.datasets.examples import AnyArray, Examples
+from daa_node.training.datasets.examples import AnyArray, Examples, split
+from daa_node.training.datasets.files import Content, Wanted, open_wanted
 from daa_node.training.datasets.jsonl import map_jsonl
+from daa_node.training.datasets.pictures import Pictures, map_cifar, map_idx
 from daa_node.training.datasets.shakespeare import map_shakespeare
 from daa_node.training.datasets.text import map_text
-from daa_node.training.datasets.tokens import TokenWindows, check_vocabulary, map_tokens
+from daa_node.training.datasets.tokens import (
+    TokenWindows,
+    check_vocabulary,
+    map_bare_tokens,
+    map_tokens,
+)
+
+EMBEDDED = Path("the embedded corpus")
 
 
 def open_examples(data: DataConfig, model: ModelConfig, cache_dir: Path) -> Examples:
     """Maps the data and numbers its examples. Raises UserError naming the file and the remedy."""
-    if (model.kind == "mlp") != (data.kind == "digits"):
-        raise UserError(
-            f"a model of kind {model.kind} does not train on data of kind {data.kind}: "
-            "byte_gpt takes tokens, mlp takes digits"
-        )
-    if data.kind == "digits":
-        return Digits(data.heldout_every, data.heldout_block_items)
-    tokens = _map(data, cache_dir)
-    where = data.path or Path("the embedded corpus")
-    check_vocabulary(tokens, model.vocabulary, where)
-    if data.digest is not None:
-        found = blake3(tokens.data.cast("B")).hexdigest()
-        if found != data.digest:
-            raise UserError(
-                f"{where}:1: the blake3 of its tokens is {found}, the genesis names "
-                f"{data.digest}; copy the file that the network was made for"
-            )
-    return TokenWindows(
-        tokens, model.context, data.heldout_every, data.heldout_block_items, str(where)
-    )
-
-
-def _map(data: DataConfig, cache_dir: Path) -> AnyArray:
-    if data.kind == "shakespeare":
-        return map_shakespeare(cache_dir)
-    assert data.path is not None, "DataConfig refuses these kinds without a path"
-    assert data.kind != "digits", "digits are no tokens"
+    why = data.why_unfit(model)
+    if why is not None:
+        raise UserError(why)
     match data.kind:
-        case "text":
-            return map_text(data.path)
-        case "jsonl":
-            return map_jsonl(data.path, cache_dir)
-        case "tokens":
-            return map_tokens(data.path)
+        case "digits":
+            return Digits(data.heldout_every, data.heldout_block_items)
+        case "shakespeare":
+            return _windows(data, model, map_shakespeare(cache_dir), EMBEDDED)
+        case "idx" | "cifar10" | "cifar100":
+            return _pictures(data, model, cache_dir)
+        case "text" | "jsonl" | "tokens":
+            content = open_wanted(Wanted(data.path, data.digest, "data.path"), cache_dir)
+            return _windows(data, model, _tokens(data, content, cache_dir), content.source)
         case _:
             assert_never(data.kind)
+
+
+def _pictures(data: DataConfig, model: ModelConfig, cache_dir: Path) -> Pictures:
+    content = open_wanted(Wanted(data.path, data.digest, "data.path"), cache_dir)
+    where = content.source
+    if data.kind == "idx":
+        assert data.labels is not None, "DataConfig refuses idx without labels"
+        wanted = Wanted(data.labels.path, data.labels.digest, "data.labels")
+        labels = open_wanted(wanted, cache_dir)
+        found, where = map_idx(content, labels, model.picture_side), labels.source
+    else:
+        found = map_cifar(content, label_bytes=1 if data.kind == "cifar10" else 2)
+    found.check_classes(model.classes, where)
+    every, block = data.heldout_every, data.heldout_block_items
+    return Pictures(found, split(len(found.labels_N), block, every, 1, str(content.source)))
+
+
+def _tokens(data: DataConfig, content: Content, cache_dir: Path) -> AnyArray:
+    if data.kind == "text":
+        return map_text(content.path)
+    if data.kind == "jsonl":
+        return map_jsonl(content, cache_dir)
+    if data.token_type is not None:
+        return map_bare_tokens(content.path, data.token_type)
+    return map_tokens(content.path)
+
+
+def _windows(data: DataConfig, model: ModelConfig, tokens: AnyArray, where: Path) -> TokenWindows:
+    check_vocabulary(tokens, model.vocabulary, where)
+    every, block, context = data.heldout_every, data.heldout_block_items, model.context
+    parts = split(len(tokens), block, every, context + 1, str(where))
+    return TokenWindows(tokens, context, parts)

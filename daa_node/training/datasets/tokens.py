@@ -1,12 +1,13 @@
-"""Token files, mapped not read: a 64-byte header, then uint8 or uint16 tokens, little-endian.
+"""Token files, mapped not read: a 64-byte header, then tokens of 1, 2 or 4 bytes, little-endian.
 
     bytes 0-7   "DAATOK1\\n"
-    bytes 8-11  bytes a token, 1 or 2
+    bytes 8-11  bytes a token, 1, 2 or 4
     bytes 12-15 zero
     bytes 16-23 token count
     bytes 24-63 zero
 
-Windows of context + 1 tokens are the examples: the model predicts each token from those before it.
+Or the tokens alone, without a header, where the job says of what type they are. Windows of context
++ 1 tokens are the examples: the model predicts each token from those before it.
 """
 
 import os
@@ -19,11 +20,16 @@ import numpy as np
 
 from daa_node.errors import UserError
 from daa_node.tensors import Int64Array
-from daa_node.training.datasets.examples import AnyArray, Batch, split
+from daa_node.training.datasets.examples import AnyArray, Batch, Split
 
 MAGIC = b"DAATOK1\n"
 HEADER = struct.Struct("<8sIIQ40x")
-TOKEN_DTYPES: Final[dict[int, np.dtype[Any]]] = {1: np.dtype("<u1"), 2: np.dtype("<u2")}
+TOKEN_DTYPES: Final[dict[int, np.dtype[Any]]] = {
+    1: np.dtype("<u1"),
+    2: np.dtype("<u2"),
+    4: np.dtype("<u4"),
+}
+TOKEN_BYTES: Final = {"uint16": 2, "uint32": 4}  # of tokens without a header
 # Checked at open, in pieces: a token outside the vocabulary would crash the embedding much later.
 SCAN_TOKENS = 1 << 22
 
@@ -38,17 +44,33 @@ def map_tokens(path: Path) -> AnyArray:
     if len(head) < HEADER.size or not head.startswith(MAGIC):
         raise UserError(
             f"{path}:1: not a token file (it starts with {head[:8]!r}, not {MAGIC!r}); "
-            "use kind: text for plain text, or write it with daa_node.training.datasets.tokens"
+            "use kind: text for plain text, token_type for tokens without a header, or write it "
+            "with daa_node.training.datasets.tokens"
         )
     _, token_bytes, _, token_count = HEADER.unpack(head)
     if token_bytes not in TOKEN_DTYPES:
-        raise UserError(f"{path}:1: {token_bytes} bytes a token; 1 and 2 are known")
+        raise UserError(f"{path}:1: {token_bytes} bytes a token; 1, 2 and 4 are known")
     if size_bytes != HEADER.size + token_bytes * token_count or token_count == 0:
         raise UserError(
             f"{path}:1: the header promises {token_count} tokens of {token_bytes} bytes, the file "
             f"has {size_bytes - HEADER.size} bytes of them; it was cut or is still being written"
         )
     return np.memmap(path, TOKEN_DTYPES[token_bytes], "r", HEADER.size, (token_count,))
+
+
+def map_bare_tokens(path: Path, token_type: str) -> AnyArray:
+    """The tokens of a file that holds nothing else, shape (count,), mapped. Raises UserError."""
+    size_bytes, token_bytes = path.stat().st_size, TOKEN_BYTES[token_type]
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) == MAGIC:
+            raise UserError(f"{path}:1: has a header that says the type: leave token_type out")
+    if size_bytes == 0 or size_bytes % token_bytes:
+        raise UserError(
+            f"{path}:1: {size_bytes} bytes are no whole number of {token_type} tokens; it was cut, "
+            "or token_type is another one"
+        )
+    shape = (size_bytes // token_bytes,)
+    return np.memmap(path, TOKEN_DTYPES[token_bytes], "r", shape=shape)
 
 
 def write_tokens(path: Path, pieces: Iterable[AnyArray], token_bytes: int) -> int:
@@ -69,13 +91,12 @@ def write_tokens(path: Path, pieces: Iterable[AnyArray], token_bytes: int) -> in
 class TokenWindows:
     """Examples cut from one long run of tokens, next-token prediction in windows of `context`."""
 
-    def __init__(
-        self, tokens: AnyArray, context: int, heldout_every: int, heldout_block: int, what: str
-    ) -> None:
+    def __init__(self, tokens: AnyArray, context: int, split: Split) -> None:
+        """`split` is for windows of `context` + 1."""
         self._tokens = tokens
         self._span = np.arange(context + 1, dtype=np.int64)
         self._context = context
-        self._split = split(len(tokens), heldout_block, heldout_every, context + 1, what)
+        self._split = split
 
     @property
     def train_count(self) -> int:

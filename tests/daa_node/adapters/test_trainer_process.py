@@ -315,7 +315,7 @@ async def test_a_job_that_cannot_be_trained_stops_the_daemon_with_the_reason(
     )
     store = DiskBlobStore(tmp_path / "work")
     trainer = TrainerProcess(job, CONFIG, store, tmp_path / "trainer")
-    with trio.fail_after(30), pytest.raises(UserError, match="absent.txt:1: cannot read the text"):
+    with trio.fail_after(30), pytest.raises(UserError, match="absent.txt:1: cannot read the file"):
         await trainer.run()
 
 

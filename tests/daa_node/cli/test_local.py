@@ -1,5 +1,6 @@
 """Commands without a daemon: what they make, what they say, and what they refuse."""
 
+import gzip
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from tests.daa_node.cli.conftest import Command
 
@@ -220,6 +222,26 @@ def test_a_genesis_with_trainers_says_who_trains_beside_the_validators(
     twice = command("genesis", "create", job, *flags, "--trainer", records[0], "--out", "x")
     assert twice.code == 2
     assert "the same node as" in twice.err
+
+
+def test_a_genesis_names_files_by_the_digest_of_what_lies_beside_the_job(
+    command: Command, tmp_path: Path
+) -> None:
+    job, out, record = tmp_path / "job.yaml", tmp_path / "g", make_node(command, tmp_path / "n")
+    job.write_text(JOB + "data: {kind: text, path: corpus.txt}\n")
+    create = ("genesis", "create", job, "--validator", record, "--out", out)
+    done = command(*create)
+    assert done.code == 2
+    assert f"cannot read {tmp_path / 'corpus.txt'} (No such file or directory)" in done.err
+    assert not out.exists()
+    content = b"all the world's a stage " * 500
+    (tmp_path / "corpus.txt").write_bytes(content)
+    (tmp_path / "corpus.gz").write_bytes(gzip.compress(content))
+    digests = {command("genesis", "digest", tmp_path / f"corpus.{e}").out for e in ("txt", "gz")}
+    assert digests == {blake3(content).hexdigest() + "\n"}
+    assert command(*create).code == 0
+    data = json.loads(out.read_text())["body"]["job"]["data"]
+    assert (data["digest"], data["path"]) == (blake3(content).hexdigest(), "corpus.txt")
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,18 @@ def mlp(recompute: ModuleType) -> Any:
     return recompute.Model("mlp", 2, 1, tuple(shapes.items()))
 
 
+def cnn(recompute: ModuleType) -> Any:
+    shapes = {
+        "layers.0.weight": (9, 8),
+        "layers.0.bias": (8,),
+        "layers.1.weight": (72, 16),
+        "layers.1.bias": (16,),
+        "head.weight": (64, 10),  # 8 x 8 pixels, 4 x 4, 2 x 2
+        "head.bias": (10,),
+    }
+    return recompute.Model("cnn", 2, 1, tuple(shapes.items()))
+
+
 def gpt_batch(recompute: ModuleType, seed: int, prepare: Prepare) -> Any:
     tokens = draws(seed, 3 * 24).reshape(3, 24) % 256
     return recompute.Batch(prepare(tokens[:, :-1]), prepare(tokens[:, 1:]))
@@ -107,6 +119,7 @@ def hashes(
     for name, model, batch_of in (
         ("byte_gpt", byte_gpt(recompute), gpt_batch),
         ("mlp", mlp(recompute), picture_batch),
+        ("cnn", cnn(recompute), picture_batch),
     ):
         size = model.parameter_count
         start_D = floats(6, (size,), -3)

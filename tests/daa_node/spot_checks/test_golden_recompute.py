@@ -158,6 +158,10 @@ MISTAKES = {
         "angle = PI * (0.5 - progress)",
         "return float(np.cos(PI * progress))",
     ),
+    "another frame around a picture": (
+        "n // 3 : n // 3 + side : 2",
+        "2 - n // 3 : 2 - n // 3 + side : 2",
+    ),
     "later tokens seen": ("None, :] > np", "None, :] > 1 + np"),
 }
 

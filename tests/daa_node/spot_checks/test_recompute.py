@@ -15,12 +15,11 @@ from daa_node.spot_checks.canonical import canonical_inner, canonical_model
 from daa_node.spot_checks.recompute import Batch, NotFinite, State
 from daa_node.tensors import Float32Array, Int64Array, parameter_count_of
 from daa_node.training.config import InnerConfig, ModelConfig
+from daa_node.training.core import loss_of
 from daa_node.training.datasets.examples import Batch as TrainingBatch
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, learning_rate
-from daa_node.training.models.byte_gpt import gpt_loss
-from daa_node.training.models.mlp import mlp_loss
-from daa_node.training.models.parameters import FlatParameters, LossFunction
+from daa_node.training.models.parameters import FlatParameters
 from daa_node.updates.grid import to_float32
 
 GRADIENT_OFF_MAX = 1e-5  # relative L2
@@ -28,17 +27,16 @@ STEP_OFF_MAX = 1e-4
 ULP = 2.0**-23
 GPT = ModelConfig(depth=2, width=32, heads=4, context=24)
 MLP = ModelConfig(kind="mlp", depth=2, width=24)
+CNN = ModelConfig(kind="cnn", depth=2, width=8, picture_side=7, picture_channels=3, classes=5)
 MODELS = [
     GPT,
     ModelConfig(depth=1, width=8, heads=1, context=5),
     ModelConfig(depth=3, width=48, heads=6, context=33, vocabulary=300),
     MLP,
     ModelConfig(kind="mlp", depth=1, width=9),
+    CNN,
+    ModelConfig(kind="cnn", depth=3, width=8, picture_side=28),
 ]
-
-
-def loss_of(config: ModelConfig) -> LossFunction:
-    return gpt_loss(config) if config.kind == "byte_gpt" else mlp_loss(config)
 
 
 def random_weights(config: ModelConfig, seed: int) -> Float32Array:
@@ -50,9 +48,10 @@ def random_weights(config: ModelConfig, seed: int) -> Float32Array:
 
 def random_batch(config: ModelConfig, seed: int, size: int, tokens: int) -> Batch:
     rng = np.random.default_rng(seed)
-    if config.kind == "mlp":
-        inputs = rng.normal(size=(size, 64)).astype(np.float32)
-        return Batch(inputs, rng.integers(0, 10, size))
+    if config.kind != "byte_gpt":
+        features = config.picture_channels * config.picture_side**2
+        inputs = rng.normal(size=(size, features)).astype(np.float32)
+        return Batch(inputs, rng.integers(0, config.classes, size))
     windows = rng.integers(0, config.vocabulary, (size, tokens + 1))
     return Batch(windows[:, :-1], windows[:, 1:])
 
@@ -121,7 +120,7 @@ def cold(config: ModelConfig) -> State:
     return State(random_weights(config, 1), zeros_D, zeros_D, 0)
 
 
-@pytest.mark.parametrize("config", [GPT, MLP], ids=["byte_gpt", "mlp"])
+@pytest.mark.parametrize("config", [GPT, MLP, CNN], ids=["byte_gpt", "mlp", "cnn"])
 @pytest.mark.parametrize(
     "inner",
     [

@@ -3,13 +3,16 @@
 import subprocess
 import sys
 from math import sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from daa_node.genesis import Job
 from daa_node.tensors import slots_of
 from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.data_places import DataPlaces
 from daa_node.training.genesis_state import genesis_weights
 
 
@@ -63,10 +66,11 @@ def test_another_seed_gives_other_weights_and_the_same_seed_the_same() -> None:
         ({"vocabulary": 128}, "greater than or equal to 256"),
         ({"depth": 128, "width": 4096}, "at most 536870912"),
         ({"hieght": 3}, "hieght"),
+        ({"kind": "cnn", "picture_side": 28, "depth": 5}, "side of 28; 4 layers at most"),
     ],
 )
 def test_a_model_that_cannot_be_is_refused_with_the_numbers(
-    fields: dict[str, int], words: str
+    fields: dict[str, object], words: str
 ) -> None:
     with pytest.raises(ValidationError, match=words):
         ModelConfig.model_validate(fields)
@@ -77,6 +81,61 @@ def test_data_needs_a_path_exactly_where_there_is_a_file() -> None:
         DataConfig(kind="jsonl")
     with pytest.raises(ValidationError, match="takes no path"):
         DataConfig.model_validate({"kind": "digits", "path": "x"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "idx", "path": "x"}, "have a file of labels"),
+        ({"kind": "text", "path": "x", "labels": {"path": "y"}}, "no other kind has one"),
+        ({"kind": "text", "path": "x", "token_type": "uint16"}, "token_type"),
+    ],
+)
+def test_files_that_do_not_belong_to_the_kind_are_refused(
+    fields: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        DataConfig.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "words"),
+    [
+        ({"kind": "cifar10", "path": "x"}, {}, "kind byte_gpt does not train on data of .*cifar10"),
+        ({"kind": "text", "path": "x"}, {"kind": "cnn"}, "kind cnn does not train on data .*text"),
+        ({"kind": "digits"}, {"kind": "mlp", "picture_side": 28}, "picture_side is 28, .* have 8"),
+        (
+            {"kind": "cifar100", "path": "x"},
+            {"kind": "cnn", "picture_side": 32, "picture_channels": 3},
+            "classes is 10, .* have 100",
+        ),
+    ],
+)
+def test_a_network_whose_model_does_not_fit_its_data_is_refused(
+    data: dict[str, object], model: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Job.model_validate({"name": "t", "end": {"rounds": 1}, "data": data, "model": model})
+
+
+def test_a_host_says_where_its_files_lie_and_a_moved_file_is_no_other_job() -> None:
+    data = DataConfig.model_validate(
+        {"kind": "idx", "path": "pictures", "digest": "ab" * 32, "labels": {"path": "labels"}}
+    )
+    root = Path("/node")
+    here = data.placed(DataPlaces(), root)
+    there = data.placed(DataPlaces(path=Path("/disk/p.gz"), labels=Path("l")), root)
+    for placed, paths in (
+        (here, ("/node/pictures", "/node/labels")),
+        (there, ("/disk/p.gz", "/node/l")),
+    ):
+        assert placed.labels is not None
+        assert (str(placed.path), str(placed.labels.path)) == paths
+    mlp = ModelConfig(kind="mlp")
+    jobs = [TrainingJob(model=mlp, data=placed) for placed in (here, there)]
+    assert jobs[0].digest() == jobs[1].digest()
+    other = data.model_copy(update={"digest": "cd" * 32})
+    assert TrainingJob(model=mlp, data=other).digest() != jobs[0].digest()
 
 
 def test_the_jobs_digest_follows_every_part() -> None:

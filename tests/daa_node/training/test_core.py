@@ -38,6 +38,7 @@ from daa_node.updates.outer_step import (
     OuterState,
     aggregate_and_step,
 )
+from tests.daa_node.training.datasets.picture_files import bars, write_idx
 
 ALICE, BOB = NodeId(b"a" * 32), NodeId(b"b" * 32)
 CPU = torch.device("cpu")
@@ -292,6 +293,19 @@ def test_four_workers_learn_digits(tmp_path: Path) -> None:
     job = JOB.model_copy(update={"updates": UpdatesConfig(rule="trimmed_mean", f_agg=1)})
     losses = outer_rounds(job, [core(tmp_path, job) for _ in range(4)], rounds=4, steps=20)
     assert losses[4] < 0.6 < losses[0]
+
+
+def test_four_workers_learn_pictures_of_their_own_file_with_a_cnn(tmp_path: Path) -> None:
+    job = JOB.model_copy(
+        update={
+            "model": ModelConfig(kind="cnn", depth=2, width=8, picture_side=10),
+            "data": write_idx(tmp_path / "data", *bars(400, 10), packed=True),
+            "updates": UpdatesConfig(rule="trimmed_mean", f_agg=1),
+        }
+    )
+    losses = outer_rounds(job, [core(tmp_path, job) for _ in range(4)], rounds=3, steps=20)
+    assert losses[0] == pytest.approx(np.log(10), abs=0.01)
+    assert losses[3] < 0.3
 
 
 def test_the_device_is_the_best_there_is_and_a_missing_one_is_named() -> None:

@@ -30,6 +30,7 @@ from tests.daa_node.training.cheats import (
     trains_from_a_stale_base,
     trains_on_other_batches,
 )
+from tests.daa_node.training.datasets.picture_files import bars, write_idx
 
 JOB = TrainingJob(
     model=ModelConfig(width=32, depth=1, context=16),
@@ -72,6 +73,19 @@ def test_honest_steps_follow_and_all_who_replay_them_say_the_same(stage: Stage) 
     torch.set_num_threads(before)
     assert answers[0] == answers[1]
     assert all(off(found) < NEAR and found.steps_agree for found in answers[0])
+
+
+def test_steps_of_a_cnn_are_replayed_as_exactly_as_any(tmp_path: Path) -> None:
+    job = JOB.model_copy(
+        update={
+            "model": ModelConfig(kind="cnn", depth=2, width=8, picture_side=10),
+            "data": write_idx(tmp_path / "data", *bars(80, 10)),
+        }
+    )
+    stage = Stage(job, tmp_path, steps=3, segment_steps=1)
+    assert all(off(found) < NEAR and found.steps_agree for found in replayed(stage, honest(stage)))
+    cheat = trains_on_other_batches(stage)
+    assert max(off(found) for found in replayed(stage, cheat)) > FAR
 
 
 @pytest.mark.parametrize(

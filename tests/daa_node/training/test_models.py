@@ -9,6 +9,7 @@ from daa_node.tensors import Int64Array, slots_of
 from daa_node.training.config import ModelConfig
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.models.byte_gpt import gpt_loss
+from daa_node.training.models.cnn import cnn_loss
 from daa_node.training.models.mlp import mlp_loss
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.updates.grid import to_float32
@@ -100,6 +101,47 @@ def test_the_perceptron_is_its_slow_twin() -> None:
             hidden @ views[f"layers.{layer}.weight"] + views[f"layers.{layer}.bias"], 0
         )
     logits = hidden @ views["head.weight"] + views["head.bias"]
+    twin = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(5), targets])
+    assert loss == pytest.approx(twin, rel=1e-5)
+
+
+def plain_cnn_logits(model: ModelConfig, views: dict[str, Matrix], picture: Matrix) -> Matrix:
+    """One place and one output at a time; `picture` (channels, side, side)."""
+    for layer in range(model.depth):
+        weight, bias = views[f"layers.{layer}.weight"], views[f"layers.{layer}.bias"]
+        channels, side, _ = picture.shape
+        small = -(-side // 2)
+        after = np.zeros((len(bias), small, small))
+        for out, row, column in np.ndindex(after.shape):
+            total = bias[out]
+            for channel, dy, dx in np.ndindex(channels, 3, 3):
+                y, x = 2 * row + dy - 1, 2 * column + dx - 1
+                if 0 <= y < side and 0 <= x < side:
+                    total += (
+                        picture[channel, y, x] * weight[(3 * dy + dx) * channels + channel, out]
+                    )
+            after[out, row, column] = max(total, 0)
+        picture = after
+    logits: Matrix = views["head.bias"].copy()
+    channels, side, _ = picture.shape
+    for channel, row, column in np.ndindex(picture.shape):
+        at = (row * side + column) * channels + channel
+        logits += picture[channel, row, column] * views["head.weight"][at]
+    return logits
+
+
+def test_the_cnn_is_its_slow_twin() -> None:
+    model = ModelConfig(kind="cnn", depth=2, width=8, picture_side=7, picture_channels=3, classes=4)
+    parameters, rng = parameters_of(model), np.random.default_rng(2)
+    noise_D = rng.normal(scale=0.1, size=parameters.values_D.numel()).astype(np.float32)
+    parameters.load(parameters.values_D + torch.from_numpy(noise_D))
+    inputs, targets = rng.normal(size=(5, 147)).astype(np.float32), rng.integers(0, 4, 5)
+    loss = cnn_loss(model)(
+        parameters.views, torch.from_numpy(inputs), torch.from_numpy(targets)
+    ).item()
+    views = {n: v.detach().numpy().astype(np.float64) for n, v in parameters.views.items()}
+    pictures = inputs.astype(np.float64).reshape(5, 3, 7, 7)
+    logits = np.stack([plain_cnn_logits(model, views, picture) for picture in pictures])
     twin = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(5), targets])
     assert loss == pytest.approx(twin, rel=1e-5)
 

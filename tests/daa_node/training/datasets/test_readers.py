@@ -14,11 +14,22 @@ from daa_node.training.config import DataConfig, ModelConfig
 from daa_node.training.datasets import shakespeare
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.digits import Digits
+from daa_node.training.datasets.files import READ_BYTES, Content, Wanted, open_wanted
 from daa_node.training.datasets.jsonl import map_jsonl
 from daa_node.training.datasets.text import map_text
-from daa_node.training.datasets.tokens import HEADER, MAGIC, map_tokens, write_tokens
+from daa_node.training.datasets.tokens import (
+    HEADER,
+    MAGIC,
+    map_bare_tokens,
+    map_tokens,
+    write_tokens,
+)
 
 SMALL = ModelConfig(width=16, depth=1, heads=2, context=8)
+
+
+def content_of(path: Path) -> Content:
+    return open_wanted(Wanted(path, None, "data.path"), path.parent / "cache")
 
 
 @pytest.mark.parametrize(("token_bytes", "top"), [(1, 255), (2, 65_535)])
@@ -39,7 +50,7 @@ def test_a_token_file_is_mapped_as_it_was_written(
     [
         (b"To be, or not to be, that is the question: " * 3, "use kind: text"),
         (b"", "not a token file"),
-        (HEADER.pack(MAGIC, 3, 0, 0), "3 bytes a token; 1 and 2 are known"),
+        (HEADER.pack(MAGIC, 3, 0, 0), "3 bytes a token; 1, 2 and 4 are known"),
         (HEADER.pack(MAGIC, 1, 0, 9) + b"12345678", "promises 9 tokens"),
         (HEADER.pack(MAGIC, 1, 0, 0), "promises 0 tokens"),
         (HEADER.pack(MAGIC, 2, 0, 2**63), "promises"),
@@ -64,14 +75,14 @@ def test_text_is_its_own_bytes(tmp_path: Path) -> None:
 def test_jsonl_documents_are_joined_by_a_zero_byte_and_cached(tmp_path: Path) -> None:
     path = tmp_path / "documents.jsonl"
     path.write_text('{"text": "one"}\n\n{"text": "zwölf", "id": 7}\n')
-    tokens = map_jsonl(path, tmp_path / "cache")
+    tokens = map_jsonl(content_of(path), tmp_path / "cache")
     assert tokens.tobytes() == "one\0zwölf\0".encode()
     (cached,) = (tmp_path / "cache").iterdir()
     stamp_ns = cached.stat().st_mtime_ns
-    assert (map_jsonl(path, tmp_path / "cache") == tokens).all()
+    assert (map_jsonl(content_of(path), tmp_path / "cache") == tokens).all()
     assert cached.stat().st_mtime_ns == stamp_ns
     path.write_text('{"text": "other"}\n')
-    assert map_jsonl(path, tmp_path / "cache").tobytes() == b"other\0"
+    assert map_jsonl(content_of(path), tmp_path / "cache").tobytes() == b"other\0"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +102,7 @@ def test_a_bad_line_of_jsonl_is_named_with_the_remedy(
     path = tmp_path / "documents.jsonl"
     path.write_text(json.dumps({"text": "fine"}) + "\n" + line + "\n")
     with pytest.raises(UserError) as refused:
-        map_jsonl(path, tmp_path / "cache")
+        map_jsonl(content_of(path), tmp_path / "cache")
     assert words in str(refused.value)
     assert 'one JSON object like {"text": "..."}' in str(refused.value)
     assert not [p for p in (tmp_path / "cache").iterdir() if not p.name.startswith(".")]
@@ -104,7 +115,7 @@ def test_text_that_is_not_utf8_is_named_by_line_and_column(tmp_path: Path) -> No
         map_text(path)
 
 
-@pytest.mark.parametrize("reader", [map_text, map_tokens, lambda p: map_jsonl(p, p.parent / "c")])
+@pytest.mark.parametrize("reader", [map_text, map_tokens, content_of])
 def test_a_missing_file_is_named(tmp_path: Path, reader: Callable[[Path], object]) -> None:
     with pytest.raises(UserError, match="absent:1: cannot read .*No such file"):
         reader(tmp_path / "absent")
@@ -168,6 +179,56 @@ def test_a_token_outside_the_vocabulary_is_found_at_the_start(tmp_path: Path) ->
     with pytest.raises(UserError, match="token 7777 is 256"):
         open_examples(data, SMALL, tmp_path)
     open_examples(data, SMALL.model_copy(update={"vocabulary": 257}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["uint16", "uint32"])
+def test_tokens_without_a_header_are_mapped_as_the_type_says(tmp_path: Path, name: str) -> None:
+    tokens = np.random.default_rng(5).integers(0, 60_000, 9000)
+    path = tmp_path / "corpus.bin"
+    path.write_bytes(tokens.astype(np.dtype(name).newbyteorder("<")).tobytes())
+    mapped = map_bare_tokens(path, name)
+    assert isinstance(mapped, np.memmap)
+    assert (mapped == tokens).all()
+    data = DataConfig.model_validate({"kind": "tokens", "path": path, "token_type": name})
+    model = SMALL.model_copy(update={"vocabulary": 60_000})
+    small = data.model_copy(update={"heldout_block": 100})
+    batch = open_examples(small, model, tmp_path).train(np.array([7]))
+    assert (batch.inputs[0] == tokens[7:15]).all()
+    with pytest.raises(UserError, match="the model's vocabulary has only 256"):
+        open_examples(small, SMALL, tmp_path)
+
+
+def test_tokens_without_a_header_that_were_cut_or_have_one_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "cut").write_bytes(bytes(4 * 9 - 1))
+    with pytest.raises(UserError, match="cut:1: 35 bytes are no whole number of uint32 tokens"):
+        map_bare_tokens(tmp_path / "cut", "uint32")
+    write_tokens(tmp_path / "headed", [np.arange(9)], 2)
+    with pytest.raises(UserError, match="leave token_type out"):
+        map_bare_tokens(tmp_path / "headed", "uint16")
+
+
+def test_a_fault_far_into_a_line_is_found_without_reading_the_line_whole(tmp_path: Path) -> None:
+    path = tmp_path / "one line.txt"
+    good = "ä".encode() * (READ_BYTES // 2)  # a character lies across the border of two pieces
+    path.write_bytes(b"first\nx" + good + b"y\n")
+    assert len(map_text(path)) == 9 + READ_BYTES
+    path.write_bytes(b"first\nx" + good + b"\xff\n")
+    with pytest.raises(UserError, match=rf"txt:2:{READ_BYTES + 2}: not UTF-8 text \(byte 0xff\)"):
+        map_text(path)
+    path.write_bytes(b"x" + good[:-1])
+    with pytest.raises(UserError, match=rf"txt:1:{READ_BYTES}: not UTF-8 text \(byte 0xc3\)"):
+        map_text(path)
+
+
+def test_converted_data_that_were_damaged_are_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "documents.jsonl"
+    path.write_text('{"text": "one"}\n')
+    cache = tmp_path / "cache"
+    map_jsonl(content_of(path), cache)
+    (cached,) = cache.iterdir()
+    cached.write_bytes(cached.read_bytes()[:-1] + b"!")
+    assert map_jsonl(content_of(path), cache).tobytes() == b"one\0"
+    assert list(cache.iterdir()) == [cached]
 
 
 def test_a_copy_of_the_data_that_differs_from_the_genesis_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+"""Files of the operator's own, opened only if what is in them is what the genesis names.
+
+A file is read once in pieces for its digest, and mapped after that. Of a file that gzip has packed
+the content counts: it is unpacked into the worker's cache once, so that one host may have it packed
+and another one not.
+"""
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from blake3 import blake3
+
+from daa_node.errors import UserError
+
+READ_BYTES = 1 << 20
+GZIP_MAGIC = b"\x1f\x8b"
+UNPACKED_BYTES_MAX = 1 << 40  # a terabyte: more than a worker's cache is meant for
+NAME_CHARACTERS = 32  # of a digest, in the name of a cached file
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A file as the job names it; `setting` is where config.yaml says where it lies."""
+
+    path: Path | None
+    digest: str | None
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What was found: a plain file with the blake3 of its bytes, and the file it came from."""
+
+    path: Path
+    digest: str
+    source: Path
+
+
+def open_wanted(wanted: Wanted, cache_dir: Path) -> Content:
+    """Raises UserError, with the digest that the file should have and where it lies."""
+    if wanted.path is None:
+        raise UserError(
+            f"the genesis names data by their blake3 {wanted.digest}, and no place: say in "
+            f"config.yaml, {wanted.setting}, where they lie on this host"
+        )
+    try:
+        path = _unpacked(wanted.path, cache_dir) if is_packed(wanted.path) else wanted.path
+        found = digest_of_content(path)
+    except OSError as fault:
+        raise UserError(
+            f"{wanted.path}:1: cannot read the file: {fault.strerror or fault}; {wanted.setting} "
+            "in config.yaml says where it lies on this host"
+        ) from None
+    if wanted.digest not in (None, found):
+        raise UserError(
+            f"{wanted.path}:1: the blake3 of its content is {found}, the genesis names "
+            f"{wanted.digest}; copy the file that the network was made for, or say in config.yaml, "
+            f"{wanted.setting}, where it lies"
+        )
+    return Content(path, found, wanted.path)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether gzip made it. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+
+
+def digest_of_content(path: Path) -> str:
+    """The blake3 of what is in a file, unpacked if it is packed, in hex.
+
+    Raises OSError, and UserError for a file that only looks packed.
+    """
+    hasher = blake3()
+    for piece in _unpacking(path) if is_packed(path) else _pieces(path):
+        hasher.update(piece)
+    return hasher.hexdigest()
+
+
+def _unpacked(path: Path, cache_dir: Path) -> Path:
+    hasher = blake3()
+    for piece in _pieces(path):
+        hasher.update(piece)
+    plain = cache_dir / f"unpacked-{hasher.hexdigest()[:NAME_CHARACTERS]}"
+    if plain.exists():
+        return plain
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    scratch = plain.with_name(f".{plain.name}.{os.getpid()}")
+    try:
+        with scratch.open("wb") as file:
+            for piece in _unpacking(path):
+                file.write(piece)
+        os.replace(scratch, plain)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return plain
+
+
+def _unpacking(path: Path) -> Iterator[bytes]:
+    size_bytes = 0
+    try:
+        with gzip.open(path, "rb") as file:
+            while piece := file.read(READ_BYTES):
+                size_bytes += len(piece)
+                if size_bytes > UNPACKED_BYTES_MAX:
+                    raise UserError(f"{path}:1: unpacks to more than {UNPACKED_BYTES_MAX} bytes")
+                yield piece
+    except (gzip.BadGzipFile, EOFError, zlib.error) as fault:
+        raise UserError(
+            f"{path}:1: gzip cannot unpack it: {fault}; it was damaged on its way: copy it again"
+        ) from None
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(READ_BYTES):
+            yield piece
