@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from daa_dag.ids import Digest, digest_of
 from daa_node.tensors import TensorSpec, parameter_count_of
-from daa_node.training.data_places import DIGEST_PATTERN, DataFile, DataPlaces
+from daa_node.training.data_places import DIGEST_PATTERN, DataFile, DataPlaces, TokenizerFile
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import GRID_EXPONENT
 from daa_node.updates.initial_weights import TensorInit
@@ -22,6 +22,7 @@ from daa_node.updates.initial_weights import TensorInit
 BYTE_VALUES = 256
 DIGIT_CLASSES = 10
 EMBEDDED = ("shakespeare", "digits")  # kinds of data that come with the package
+DOCUMENTS = ("text", "jsonl", "parquet")  # kinds of data that are texts
 # Kinds of data that are pictures, and what a model of them must say.
 PICTURES: Mapping[str, Mapping[str, int]] = {
     "digits": {"picture_channels": 1, "picture_side": 8, "classes": DIGIT_CLASSES},
@@ -169,7 +170,7 @@ class DataConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal[
-        "shakespeare", "text", "jsonl", "tokens", "digits", "idx", "cifar10", "cifar100"
+        "shakespeare", "text", "jsonl", "parquet", "tokens", "digits", "idx", "cifar10", "cifar100"
     ] = "shakespeare"
     path: Path | None = Field(None, description="of the file; of pictures alone, for idx")
     digest: str | None = Field(
@@ -178,6 +179,11 @@ class DataConfig(BaseModel):
         description="blake3 of the file's content; a node whose copy differs refuses to start",
     )
     labels: DataFile | None = Field(None, description="of the pictures, for idx")
+    tokenizer: TokenizerFile | None = Field(None, description="for text, jsonl and parquet")
+    tokens_digest: str | None = Field(
+        None, pattern=DIGEST_PATTERN, description="blake3 of the tokens' bytes, where it must agree"
+    )
+    column: str = Field("text", min_length=1, max_length=256, description="of texts, in parquet")
     token_type: Literal["uint16", "uint32"] | None = Field(
         None, description="of tokens without a header, little-endian"
     )
@@ -202,6 +208,8 @@ class DataConfig(BaseModel):
             raise ValueError(
                 "pictures of kind idx have a file of labels, and no other kind has one"
             )
+        if self.tokenizer is not None and self.kind not in DOCUMENTS:
+            raise ValueError(f"a tokenizer reads {', '.join(DOCUMENTS)}, and not {self.kind}")
         if self.token_type is not None and self.kind != "tokens":
             raise ValueError(f"token_type says how tokens lie in a file, and not {self.kind}")
         return self
@@ -210,28 +218,32 @@ class DataConfig(BaseModel):
         """What it names, by the setting of config.yaml that says where it lies."""
         if self.kind in EMBEDDED:
             return {}
-        found = {"path": DataFile(path=self.path, digest=self.digest), "labels": self.labels}
+        first = DataFile(path=self.path, digest=self.digest)
+        found = {"path": first, "labels": self.labels, "tokenizer": self.tokenizer}
         return {name: file for name, file in found.items() if file is not None}
 
     def pinned(self, digests: Mapping[str, str]) -> Self:
         """With these digests, by the names that `files` has."""
-        labels, update = self.labels, {"digest": digests.get("path", self.digest)}
-        if labels is not None and "labels" in digests:
-            labels = labels.model_copy(update={"digest": digests["labels"]})
-        return self.model_copy(update={**update, "labels": labels})
+        return self._with("digest", digests)
 
     def placed(self, places: DataPlaces, root: Path) -> Self:
         """With paths as they are on one host; `root` is the node's own directory."""
-        labels = self.labels
-        if labels is not None:
-            labels = labels.model_copy(update={"path": _below(root, places.labels or labels.path)})
-        update = {"path": _below(root, places.path or self.path), "labels": labels}
-        return self.model_copy(update=update)
+        found = {name: getattr(places, name) or file.path for name, file in self.files().items()}
+        return self._with("path", {name: root / path for name, path in found.items() if path})
 
     def anywhere(self) -> Self:
         """Without paths."""
-        labels = None if self.labels is None else self.labels.model_copy(update={"path": None})
-        return self.model_copy(update={"path": None, "labels": labels})
+        return self._with("path", dict.fromkeys(self.files()))
+
+    def _with(self, field: str, values: Mapping[str, object]) -> Self:
+        """Files by their names with another value of a field."""
+        update: dict[str, object] = {}
+        for name, value in values.items():
+            if name == "path":
+                update[field] = value
+            else:
+                update[name] = self.files()[name].model_copy(update={field: value})
+        return self.model_copy(update=update)
 
     def why_unfit(self, model: ModelConfig) -> str | None:
         """Why no such model trains on these data; None if one does."""
@@ -248,10 +260,6 @@ class DataConfig(BaseModel):
                     f"{wanted}"
                 )
         return None
-
-
-def _below(root: Path, path: Path | None) -> Path | None:
-    return None if path is None else root / path
 
 
 class InnerConfig(BaseModel):

@@ -23,6 +23,14 @@ class DataFile(BaseModel):
     )
 
 
+class TokenizerFile(DataFile):
+    """What makes tokens of text."""
+
+    document_end: str | None = Field(
+        None, max_length=256, description="the token after each document of jsonl and parquet"
+    )
+
+
 class DataPlaces(BaseModel):
     """Where this host has the files that the genesis names: each in place of the path there."""
 
@@ -30,3 +38,4 @@ class DataPlaces(BaseModel):
 
     path: Path | None = Field(None, description="of the data; null: as the genesis says")
     labels: Path | None = Field(None, description="of the pictures' labels (idx)")
+    tokenizer: Path | None = Field(None, description="of the tokenizer's file")

@@ -1,17 +1,20 @@
 """From a DataConfig to examples: the one place that knows every kind of data set."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_never
 
 from daa_node.errors import UserError
 from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.datasets import jsonl, parquet
+from daa_node.training.datasets.conversion import converted
 from daa_node.training.datasets.digits import Digits
 from daa_node.training.datasets.examples import AnyArray, Examples, split
-from daa_node.training.datasets.files import Content, Wanted, open_wanted
-from daa_node.training.datasets.jsonl import map_jsonl
+from daa_node.training.datasets.files import Content, Wanted, digest_of_array, open_wanted
 from daa_node.training.datasets.pictures import Pictures, map_cifar, map_idx
 from daa_node.training.datasets.shakespeare import map_shakespeare
-from daa_node.training.datasets.text import map_text
+from daa_node.training.datasets.text import map_text, passages
+from daa_node.training.datasets.tokenizer import ByteEncoder, Encoder, FileEncoder, encoded
 from daa_node.training.datasets.tokens import (
     TokenWindows,
     check_vocabulary,
@@ -34,9 +37,11 @@ def open_examples(data: DataConfig, model: ModelConfig, cache_dir: Path) -> Exam
             return _windows(data, model, map_shakespeare(cache_dir), EMBEDDED)
         case "idx" | "cifar10" | "cifar100":
             return _pictures(data, model, cache_dir)
-        case "text" | "jsonl" | "tokens":
+        case "text" | "jsonl" | "parquet" | "tokens":
             content = open_wanted(Wanted(data.path, data.digest, "data.path"), cache_dir)
-            return _windows(data, model, _tokens(data, content, cache_dir), content.source)
+            tokens = _tokens(data, model, content, cache_dir)
+            _check_tokens(tokens, data.tokens_digest, content.source)
+            return _windows(data, model, tokens, content.source)
         case _:
             assert_never(data.kind)
 
@@ -56,14 +61,45 @@ def _pictures(data: DataConfig, model: ModelConfig, cache_dir: Path) -> Pictures
     return Pictures(found, split(len(found.labels_N), block, every, 1, str(content.source)))
 
 
-def _tokens(data: DataConfig, content: Content, cache_dir: Path) -> AnyArray:
-    if data.kind == "text":
+def _tokens(data: DataConfig, model: ModelConfig, content: Content, cache_dir: Path) -> AnyArray:
+    if data.kind == "tokens":
+        if data.token_type is not None:
+            return map_bare_tokens(content.path, data.token_type)
+        return map_tokens(content.path)
+    if data.kind == "text" and data.tokenizer is None:
         return map_text(content.path)
-    if data.kind == "jsonl":
-        return map_jsonl(content, cache_dir)
-    if data.token_type is not None:
-        return map_bare_tokens(content.path, data.token_type)
-    return map_tokens(content.path)
+    encoder: Encoder = ByteEncoder()
+    if data.tokenizer is not None:
+        file = data.tokenizer
+        found = open_wanted(Wanted(file.path, file.digest, "data.tokenizer"), cache_dir)
+        encoder = FileEncoder(found, model.vocabulary, file.document_end)
+    made_from = [data.kind, content.digest, data.column, *encoder.made_from]
+    return converted(
+        made_from, cache_dir, encoder.token_bytes, lambda: _made(data, content, encoder)
+    )
+
+
+def _made(data: DataConfig, content: Content, encoder: Encoder) -> Iterator[AnyArray]:
+    match data.kind:
+        case "text":  # one document
+            return (encoder.encode(passage) for passage in passages(content))
+        case "jsonl":
+            return encoded(jsonl.documents(content), encoder)
+        case kind:
+            assert kind == "parquet", f"{kind} holds no documents"
+            return encoded(parquet.documents(content, data.column), encoder)
+
+
+def _check_tokens(tokens: AnyArray, wanted: str | None, where: Path) -> None:
+    if wanted is None:
+        return
+    found = digest_of_array(tokens)
+    if found != wanted:
+        raise UserError(
+            f"{where}:1: the blake3 of its tokens is {found}, the genesis names {wanted} "
+            "(data.tokens_digest): install the release of the tokenizers library that the others "
+            "have"
+        )
 
 
 def _windows(data: DataConfig, model: ModelConfig, tokens: AnyArray, where: Path) -> TokenWindows:

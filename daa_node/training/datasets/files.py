@@ -15,6 +15,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from daa_node.errors import UserError
+from daa_node.training.datasets.examples import AnyArray
 
 READ_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
@@ -78,6 +79,14 @@ def digest_of_content(path: Path) -> str:
     hasher = blake3()
     for piece in _unpacking(path) if is_packed(path) else _pieces(path):
         hasher.update(piece)
+    return hasher.hexdigest()
+
+
+def digest_of_array(array: AnyArray) -> str:
+    """The blake3 of a long array's bytes, in hex; it may be a mapped file."""
+    hasher = blake3()
+    for start in range(0, len(array), READ_BYTES):
+        hasher.update(array[start : start + READ_BYTES].data.cast("B"))
     return hasher.hexdigest()
 
 

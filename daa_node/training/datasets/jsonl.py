@@ -1,33 +1,13 @@
-"""One JSON object a line with a "text" field; documents are joined by a zero byte.
-
-Parsed once into a token file beside the worker's other caches, then mapped like any other.
-"""
+"""One JSON object a line with a "text" field: a document each."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from daa_node.errors import UserError
-from daa_node.training.datasets.conversion import converted
-from daa_node.training.datasets.examples import AnyArray
 from daa_node.training.datasets.files import Content
 
 LINE_BYTES_MAX = 64 * 1024 * 1024  # one document in memory at a time, and never more than this
-DOCUMENT_END = np.zeros(1, np.uint8)
-
-
-def map_jsonl(content: Content, cache_dir: Path) -> AnyArray:
-    """The documents' UTF-8 bytes, shape (count,). Raises UserError naming file and line."""
-    made_from = ["jsonl", content.digest]
-    return converted(made_from, cache_dir, 1, lambda: _pieces(content))
-
-
-def _pieces(content: Content) -> Iterator[AnyArray]:
-    for text in documents(content):
-        yield np.frombuffer(text.encode(), np.uint8)
-        yield DOCUMENT_END
 
 
 def documents(content: Content) -> Iterator[str]:

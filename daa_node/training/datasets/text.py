@@ -1,13 +1,19 @@
-"""Plain UTF-8 text: the file's own bytes are the tokens, mapped where they lie."""
+"""Plain UTF-8 text: the file's own bytes are the tokens, mapped where they lie.
+
+For a tokenizer it is cut into passages that end where a line does.
+"""
 
 import codecs
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from daa_node.errors import UserError
 from daa_node.training.datasets.examples import AnyArray
-from daa_node.training.datasets.files import READ_BYTES
+from daa_node.training.datasets.files import READ_BYTES, Content
+
+LINE_BYTES_MAX = 64 * READ_BYTES  # in memory at a time, for a tokenizer alone
 
 
 def map_text(path: Path) -> AnyArray:
@@ -19,6 +25,27 @@ def map_text(path: Path) -> AnyArray:
     if size_bytes == 0:
         raise UserError(f"{path}:1: the file is empty; there is nothing to train on")
     return np.memmap(path, np.uint8, "r", shape=(size_bytes,))
+
+
+def passages(content: Content) -> Iterator[str]:
+    """All of the text, some megabytes at a time. Raises UserError naming file and line."""
+    if _check_utf8(content.path) == 0:
+        raise UserError(f"{content.source}:1: the file is empty; there is nothing to train on")
+    with content.path.open("rb") as file:
+        line_number = 0
+        passage = bytearray()
+        while line := file.readline(LINE_BYTES_MAX + 1):
+            line_number += 1
+            if len(line) > LINE_BYTES_MAX:
+                raise UserError(
+                    f"{content.source}:{line_number}: longer than {LINE_BYTES_MAX} bytes"
+                )
+            passage += line
+            if len(passage) >= READ_BYTES:
+                yield passage.decode()
+                passage.clear()
+        if passage:
+            yield passage.decode()
 
 
 def _check_utf8(path: Path) -> int:

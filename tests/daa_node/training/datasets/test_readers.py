@@ -11,12 +11,14 @@ from blake3 import blake3
 
 from daa_node.errors import UserError
 from daa_node.training.config import DataConfig, ModelConfig
-from daa_node.training.datasets import shakespeare
+from daa_node.training.datasets import jsonl, shakespeare
 from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.datasets.conversion import converted
 from daa_node.training.datasets.digits import Digits
+from daa_node.training.datasets.examples import AnyArray
 from daa_node.training.datasets.files import READ_BYTES, Content, Wanted, open_wanted
-from daa_node.training.datasets.jsonl import map_jsonl
 from daa_node.training.datasets.text import map_text
+from daa_node.training.datasets.tokenizer import ByteEncoder, encoded
 from daa_node.training.datasets.tokens import (
     HEADER,
     MAGIC,
@@ -30,6 +32,12 @@ SMALL = ModelConfig(width=16, depth=1, heads=2, context=8)
 
 def content_of(path: Path) -> Content:
     return open_wanted(Wanted(path, None, "data.path"), path.parent / "cache")
+
+
+def jsonl_tokens(path: Path, cache: Path) -> AnyArray:
+    content = content_of(path)
+    made_from = ["jsonl", content.digest]
+    return converted(made_from, cache, 1, lambda: encoded(jsonl.documents(content), ByteEncoder()))
 
 
 @pytest.mark.parametrize(("token_bytes", "top"), [(1, 255), (2, 65_535)])
@@ -75,14 +83,14 @@ def test_text_is_its_own_bytes(tmp_path: Path) -> None:
 def test_jsonl_documents_are_joined_by_a_zero_byte_and_cached(tmp_path: Path) -> None:
     path = tmp_path / "documents.jsonl"
     path.write_text('{"text": "one"}\n\n{"text": "zwölf", "id": 7}\n')
-    tokens = map_jsonl(content_of(path), tmp_path / "cache")
+    tokens = jsonl_tokens(path, tmp_path / "cache")
     assert tokens.tobytes() == "one\0zwölf\0".encode()
     (cached,) = (tmp_path / "cache").iterdir()
     stamp_ns = cached.stat().st_mtime_ns
-    assert (map_jsonl(content_of(path), tmp_path / "cache") == tokens).all()
+    assert (jsonl_tokens(path, tmp_path / "cache") == tokens).all()
     assert cached.stat().st_mtime_ns == stamp_ns
     path.write_text('{"text": "other"}\n')
-    assert map_jsonl(content_of(path), tmp_path / "cache").tobytes() == b"other\0"
+    assert jsonl_tokens(path, tmp_path / "cache").tobytes() == b"other\0"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +110,7 @@ def test_a_bad_line_of_jsonl_is_named_with_the_remedy(
     path = tmp_path / "documents.jsonl"
     path.write_text(json.dumps({"text": "fine"}) + "\n" + line + "\n")
     with pytest.raises(UserError) as refused:
-        map_jsonl(content_of(path), tmp_path / "cache")
+        jsonl_tokens(path, tmp_path / "cache")
     assert words in str(refused.value)
     assert 'one JSON object like {"text": "..."}' in str(refused.value)
     assert not [p for p in (tmp_path / "cache").iterdir() if not p.name.startswith(".")]
@@ -224,10 +232,10 @@ def test_converted_data_that_were_damaged_are_made_again(tmp_path: Path) -> None
     path = tmp_path / "documents.jsonl"
     path.write_text('{"text": "one"}\n')
     cache = tmp_path / "cache"
-    map_jsonl(content_of(path), cache)
+    jsonl_tokens(path, cache)
     (cached,) = cache.iterdir()
     cached.write_bytes(cached.read_bytes()[:-1] + b"!")
-    assert map_jsonl(content_of(path), cache).tobytes() == b"one\0"
+    assert jsonl_tokens(path, cache).tobytes() == b"one\0"
     assert list(cache.iterdir()) == [cached]
 
 
