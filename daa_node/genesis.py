@@ -88,6 +88,12 @@ class Job(BaseModel):
         why = self.data.why_unfit(self.model)
         if why is not None:
             raise ValueError(why)
+        if self.data.kind == "local" and self.spot_checks.is_on:
+            raise ValueError(
+                "data: nobody else has what a host trains on with kind local, and so nobody can "
+                "take its steps again: set spot_checks.share to [0, 1], which gives up that who "
+                "only says that it trains is found (docs/threats.md, 'Data of each host's own')"
+            )
         return self
 
     @property

@@ -56,6 +56,7 @@ from daa_node.seams import OnFault
 from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.datasets.examples import Examples
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
 SHOWN = {
@@ -229,9 +230,7 @@ class _Daemon:
                     process=SystemProcess(),
                     start_outside=self._start_outside,
                     web=self._make_web(),
-                    open_examples=lambda: open_examples(
-                        job.data, job.model, directory.trainer / "cache"
-                    ),
+                    open_examples=_examples_for_volunteers(job, directory),
                 )
                 reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()
@@ -335,15 +334,25 @@ def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:
 
 def training_job(made: Genesis, directory: DataDirectory, config: NodeConfig) -> TrainingJob:
     """The worker's part of the job, with this host's files."""
-    job = made.job
+    job, root = made.job, directory.root.resolve()
     return TrainingJob(
         model=job.model,
-        data=job.data.placed(config.data, directory.root.resolve()),
+        data=job.data.placed(config.data, root),
+        own=config.data.own.below(root),
         inner=job.inner,
         evaluation=job.evaluation,
         updates=job.updates,
         seed=job.seed,
     )
+
+
+def _examples_for_volunteers(
+    job: TrainingJob, directory: DataDirectory
+) -> Callable[[], Examples] | None:
+    """None where they would see what this host alone has."""
+    if job.data.kind == "local":
+        return None
+    return lambda: open_examples(job.data, job.model, directory.trainer / "cache")
 
 
 def _certificate(config: NodeConfig, directory: DataDirectory) -> Certificate | None:

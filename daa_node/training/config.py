@@ -14,13 +14,21 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from daa_dag.ids import Digest, digest_of
 from daa_node.tensors import TensorSpec, parameter_count_of
-from daa_node.training.data_places import DIGEST_PATTERN, DataFile, DataPlaces, TokenizerFile
+from daa_node.training.data_places import (
+    DIGEST_PATTERN,
+    NO_FILES,
+    DataFile,
+    DataPlaces,
+    OwnFiles,
+    TokenizerFile,
+)
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import GRID_EXPONENT
 from daa_node.updates.initial_weights import TensorInit
 
 BYTE_VALUES = 256
 DIGIT_CLASSES = 10
+FileKind = Literal["text", "jsonl", "parquet", "tokens", "idx", "cifar10", "cifar100"]
 EMBEDDED = ("shakespeare", "digits")  # kinds of data that come with the package
 DOCUMENTS = ("text", "jsonl", "parquet")  # kinds of data that are texts
 # Kinds of data that are pictures, and what a model of them must say.
@@ -163,15 +171,15 @@ class ModelConfig(BaseModel):
 class DataConfig(BaseModel):
     """Which examples there are and which of them are held out.
 
+    With `local` each host trains on what it alone has, and the files named here are held out.
     Every node opens files of its own disk. `digest` says what must be in them; where they lie,
     config.yaml may say otherwise than `path`. A relative path starts at the node's own directory.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal[
-        "shakespeare", "text", "jsonl", "parquet", "tokens", "digits", "idx", "cifar10", "cifar100"
-    ] = "shakespeare"
+    kind: FileKind | Literal["shakespeare", "digits", "local"] = "shakespeare"
+    format: FileKind | None = Field(None, description="for local: of what each host trains on")
     path: Path | None = Field(None, description="of the file; of pictures alone, for idx")
     digest: str | None = Field(
         None,
@@ -194,24 +202,31 @@ class DataConfig(BaseModel):
 
     @property
     def heldout_block_items(self) -> int:
-        default = 1 if self.kind in PICTURES else 8192
+        default = 1 if self.items_kind in PICTURES else 8192
         return default if self.heldout_block is None else self.heldout_block
+
+    @property
+    def items_kind(self) -> str:
+        """What kind of files they are, whoever has them."""
+        return self.format or self.kind
 
     @model_validator(mode="after")
     def _files_where_needed(self) -> Self:
+        if (self.format is not None) != (self.kind == "local"):
+            raise ValueError("data of kind local have a format, and no other kind has one")
         is_named = self.path is not None or self.digest is not None
         if self.kind not in EMBEDDED and not is_named:
             raise ValueError(f"data of kind {self.kind} needs a path, or a digest")
         if self.kind in EMBEDDED and is_named:
             raise ValueError(f"data of kind {self.kind} takes no path: it comes with the package")
-        if (self.labels is not None) != (self.kind == "idx"):
+        if (self.labels is not None) != (self.items_kind == "idx"):
             raise ValueError(
                 "pictures of kind idx have a file of labels, and no other kind has one"
             )
-        if self.tokenizer is not None and self.kind not in DOCUMENTS:
-            raise ValueError(f"a tokenizer reads {', '.join(DOCUMENTS)}, and not {self.kind}")
-        if self.token_type is not None and self.kind != "tokens":
-            raise ValueError(f"token_type says how tokens lie in a file, and not {self.kind}")
+        if self.tokenizer is not None and self.items_kind not in DOCUMENTS:
+            raise ValueError(f"a tokenizer reads {', '.join(DOCUMENTS)}, and not {self.items_kind}")
+        if self.token_type is not None and self.items_kind != "tokens":
+            raise ValueError(f"token_type says how tokens lie in a file, and not {self.items_kind}")
         return self
 
     def files(self) -> Mapping[str, DataFile]:
@@ -247,18 +262,16 @@ class DataConfig(BaseModel):
 
     def why_unfit(self, model: ModelConfig) -> str | None:
         """Why no such model trains on these data; None if one does."""
-        pictures = PICTURES.get(self.kind)
+        pictures = PICTURES.get(self.items_kind)
         if (model.kind == "byte_gpt") != (pictures is None):
             return (
-                f"a model of kind {model.kind} does not train on data of kind {self.kind}: "
+                f"a model of kind {model.kind} does not train on data of kind {self.items_kind}: "
                 f"byte_gpt takes tokens, mlp and cnn take pictures ({', '.join(PICTURES)})"
             )
         for name, wanted in (pictures or {}).items():
             if getattr(model, name) != wanted:
-                return (
-                    f"model.{name} is {getattr(model, name)}, and data of kind {self.kind} have "
-                    f"{wanted}"
-                )
+                found = getattr(model, name)
+                return f"model.{name} is {found}, and data of kind {self.items_kind} have {wanted}"
         return None
 
 
@@ -294,6 +307,7 @@ class TrainingJob(BaseModel):
 
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
+    own: OwnFiles = NO_FILES  # of this host, not of the genesis
     inner: InnerConfig = InnerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     updates: UpdatesConfig = UpdatesConfig()
@@ -301,7 +315,8 @@ class TrainingJob(BaseModel):
 
     def digest(self) -> Digest:
         """Names the job in this node's own files; not an id that others see."""
-        job = self.model_copy(update={"data": self.data.anywhere()})  # a file may be moved
+        # a file may be moved
+        job = self.model_copy(update={"data": self.data.anywhere(), "own": NO_FILES})
         return digest_of(job.model_dump_json().encode())
 
 

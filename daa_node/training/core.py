@@ -254,7 +254,7 @@ def open_core(
     job: TrainingJob, device: torch.device, cache_dir: Path, now_s: Callable[[], float]
 ) -> Core:
     """A Core on mapped data; `now_s` measures steps. Raises UserError for unusable data."""
-    return Core(job, open_examples(job.data, job.model, cache_dir), device, now_s)
+    return Core(job, open_examples(job.data, job.model, cache_dir, job.own), device, now_s)
 
 
 def choose_device(name: str) -> torch.device:

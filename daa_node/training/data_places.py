@@ -1,6 +1,7 @@
 """Files of data: how a genesis names them, and where they lie on one host."""
 
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,6 +32,23 @@ class TokenizerFile(DataFile):
     )
 
 
+class OwnFiles(BaseModel):
+    """What this host alone trains on, where the genesis says `data: {kind: local}`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path | None = Field(None, description="of data that no other host needs to have")
+    labels: Path | None = Field(None, description="of the labels of these pictures (idx)")
+
+    def below(self, root: Path) -> Self:
+        """Relative paths start at `root`."""
+        found = {"path": self.path, "labels": self.labels}
+        return self.model_copy(update={name: root / path for name, path in found.items() if path})
+
+
+NO_FILES = OwnFiles()
+
+
 class DataPlaces(BaseModel):
     """Where this host has the files that the genesis names: each in place of the path there."""
 
@@ -39,3 +57,4 @@ class DataPlaces(BaseModel):
     path: Path | None = Field(None, description="of the data; null: as the genesis says")
     labels: Path | None = Field(None, description="of the pictures' labels (idx)")
     tokenizer: Path | None = Field(None, description="of the tokenizer's file")
+    own: OwnFiles = NO_FILES

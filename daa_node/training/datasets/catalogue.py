@@ -1,15 +1,24 @@
 """From a DataConfig to examples: the one place that knows every kind of data set."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
 from daa_node.errors import UserError
 from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_places import NO_FILES, DataFile, OwnFiles
 from daa_node.training.datasets import jsonl, parquet
 from daa_node.training.datasets.conversion import converted
 from daa_node.training.datasets.digits import Digits
-from daa_node.training.datasets.examples import AnyArray, Examples, split
+from daa_node.training.datasets.examples import (
+    AnyArray,
+    Examples,
+    OwnExamples,
+    Split,
+    split,
+    undivided,
+)
 from daa_node.training.datasets.files import Content, Wanted, digest_of_array, open_wanted
 from daa_node.training.datasets.pictures import Pictures, map_cifar, map_idx
 from daa_node.training.datasets.shakespeare import map_shakespeare
@@ -25,40 +34,79 @@ from daa_node.training.datasets.tokens import (
 EMBEDDED = Path("the embedded corpus")
 
 
-def open_examples(data: DataConfig, model: ModelConfig, cache_dir: Path) -> Examples:
-    """Maps the data and numbers its examples. Raises UserError naming the file and the remedy."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Which files of the job are opened, and what of them."""
+
+    settings: str  # of config.yaml, where their places are said
+    is_whole: bool = False  # all of it is on either side: another file has the other side
+
+    def wanted(self, setting: str, file: DataFile) -> Wanted:
+        return Wanted(file.path, file.digest, f"{self.settings}.{setting}")
+
+    def split(self, data: DataConfig, item_count: int, span: int, what: Path) -> Split:
+        if self.is_whole:
+            return undivided(item_count, span, str(what))
+        block, every = data.heldout_block_items, data.heldout_every
+        return split(item_count, block, every, span, str(what))
+
+
+def open_examples(
+    data: DataConfig, model: ModelConfig, cache_dir: Path, own: OwnFiles = NO_FILES
+) -> Examples:
+    """Maps the data and numbers its examples. Raises UserError naming the file and the remedy.
+
+    `own` is what this host trains on where the job leaves that to each host.
+    """
     why = data.why_unfit(model)
     if why is not None:
         raise UserError(why)
+    if data.kind != "local":
+        return _open(data, model, cache_dir, _Part("data"))
+    if own.path is None:
+        raise UserError(
+            f"this network trains on data of each host's own, in the format {data.format}: say in "
+            "config.yaml, data.own.path, where yours lie"
+        )
+    heldout = data.model_copy(update={"kind": data.format, "format": None})
+    labels = None if data.labels is None else DataFile(path=own.labels)
+    update = {"path": own.path, "digest": None, "labels": labels, "tokens_digest": None}
+    return OwnExamples(
+        _open(heldout.model_copy(update=update), model, cache_dir, _Part("data.own", True)),
+        _open(heldout, model, cache_dir, _Part("data", True)),
+    )
+
+
+def _open(data: DataConfig, model: ModelConfig, cache_dir: Path, part: _Part) -> Examples:
     match data.kind:
         case "digits":
             return Digits(data.heldout_every, data.heldout_block_items)
         case "shakespeare":
-            return _windows(data, model, map_shakespeare(cache_dir), EMBEDDED)
+            return _windows(data, model, map_shakespeare(cache_dir), EMBEDDED, part)
         case "idx" | "cifar10" | "cifar100":
-            return _pictures(data, model, cache_dir)
+            return _pictures(data, model, cache_dir, part)
         case "text" | "jsonl" | "parquet" | "tokens":
-            content = open_wanted(Wanted(data.path, data.digest, "data.path"), cache_dir)
+            content = open_wanted(part.wanted("path", data.files()["path"]), cache_dir)
             tokens = _tokens(data, model, content, cache_dir)
             _check_tokens(tokens, data.tokens_digest, content.source)
-            return _windows(data, model, tokens, content.source)
+            return _windows(data, model, tokens, content.source, part)
+        case "local":
+            raise AssertionError("its two parts are opened as what they are")
         case _:
             assert_never(data.kind)
 
 
-def _pictures(data: DataConfig, model: ModelConfig, cache_dir: Path) -> Pictures:
-    content = open_wanted(Wanted(data.path, data.digest, "data.path"), cache_dir)
+def _pictures(data: DataConfig, model: ModelConfig, cache_dir: Path, part: _Part) -> Pictures:
+    content = open_wanted(part.wanted("path", data.files()["path"]), cache_dir)
     where = content.source
     if data.kind == "idx":
         assert data.labels is not None, "DataConfig refuses idx without labels"
-        wanted = Wanted(data.labels.path, data.labels.digest, "data.labels")
-        labels = open_wanted(wanted, cache_dir)
+        labels = open_wanted(part.wanted("labels", data.labels), cache_dir)
         found, where = map_idx(content, labels, model.picture_side), labels.source
     else:
         found = map_cifar(content, label_bytes=1 if data.kind == "cifar10" else 2)
     found.check_classes(model.classes, where)
-    every, block = data.heldout_every, data.heldout_block_items
-    return Pictures(found, split(len(found.labels_N), block, every, 1, str(content.source)))
+    return Pictures(found, part.split(data, len(found.labels_N), 1, content.source))
 
 
 def _tokens(data: DataConfig, model: ModelConfig, content: Content, cache_dir: Path) -> AnyArray:
@@ -102,8 +150,9 @@ def _check_tokens(tokens: AnyArray, wanted: str | None, where: Path) -> None:
         )
 
 
-def _windows(data: DataConfig, model: ModelConfig, tokens: AnyArray, where: Path) -> TokenWindows:
+def _windows(
+    data: DataConfig, model: ModelConfig, tokens: AnyArray, where: Path, part: _Part
+) -> TokenWindows:
     check_vocabulary(tokens, model.vocabulary, where)
-    every, block, context = data.heldout_every, data.heldout_block_items, model.context
-    parts = split(len(tokens), block, every, context + 1, str(where))
-    return TokenWindows(tokens, context, parts)
+    parts = part.split(data, len(tokens), model.context + 1, where)
+    return TokenWindows(tokens, model.context, parts)

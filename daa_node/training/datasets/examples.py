@@ -95,6 +95,44 @@ def split(item_count: int, block: int, every: int, span: int, what: str) -> Spli
     return Split(*sides)
 
 
+def undivided(item_count: int, span: int, what: str) -> Split:
+    """All items on either side, for data that serve one of them alone.
+
+    Raises UserError when there is no room for a single window of `span` items.
+    """
+    windows = item_count - span + 1
+    if windows < 1:
+        raise UserError(f"{what} has {item_count} items: too few for a single window of {span}")
+    start, end = np.zeros(1, np.int64), np.array([windows], np.int64)
+    return Split(start, end, start, end)
+
+
+class OwnExamples:
+    """What this host alone has to train on, and what all hold out. Both undivided."""
+
+    def __init__(self, own: Examples, heldout: Examples) -> None:
+        self._own = own
+        self._heldout = heldout
+
+    @property
+    def train_count(self) -> int:
+        return self._own.train_count
+
+    @property
+    def heldout_count(self) -> int:
+        return self._heldout.heldout_count
+
+    @property
+    def tokens_each(self) -> int:
+        return self._own.tokens_each
+
+    def train(self, indices_B: Int64Array) -> Batch:
+        return self._own.train(indices_B)
+
+    def heldout(self, indices_B: Int64Array) -> Batch:
+        return self._heldout.heldout(indices_B)
+
+
 def _offsets(indices_B: Int64Array, starts: Int64Array, ends: Int64Array) -> Int64Array:
     runs_B = np.searchsorted(ends, indices_B, side="right")
     before_B = np.where(runs_B > 0, ends[runs_B - 1], 0)

@@ -44,10 +44,10 @@ class Content:
 def open_wanted(wanted: Wanted, cache_dir: Path) -> Content:
     """Raises UserError, with the digest that the file should have and where it lies."""
     if wanted.path is None:
-        raise UserError(
-            f"the genesis names data by their blake3 {wanted.digest}, and no place: say in "
-            f"config.yaml, {wanted.setting}, where they lie on this host"
-        )
+        why = "a file of this host's own has no place"
+        if wanted.digest is not None:
+            why = f"the genesis names data by their blake3 {wanted.digest}, and no place"
+        raise UserError(f"{why}: say in config.yaml, {wanted.setting}, where they lie on this host")
     try:
         path = _unpacked(wanted.path, cache_dir) if is_packed(wanted.path) else wanted.path
         found = digest_of_content(path)

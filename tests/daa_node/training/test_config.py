@@ -118,6 +118,32 @@ def test_a_network_whose_model_does_not_fit_its_data_is_refused(
         Job.model_validate({"name": "t", "end": {"rounds": 1}, "data": data, "model": model})
 
 
+def test_local_data_are_refused_where_anybody_is_to_be_checked() -> None:
+    job: dict[str, object] = {"name": "t", "end": {"rounds": 1}}
+    job["data"] = {"kind": "local", "format": "text", "path": "heldout.txt"}
+    with pytest.raises(ValidationError, match=r"set spot_checks.share to \[0, 1\]"):
+        Job.model_validate(job)
+    made = Job.model_validate(job | {"spot_checks": {"share": [0, 1]}})
+    assert made.data.items_kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "local", "path": "x"}, "have a format"),
+        ({"kind": "text", "path": "x", "format": "text"}, "no other kind has one"),
+        ({"kind": "local", "format": "idx", "path": "x"}, "have a file of labels"),
+        ({"kind": "local", "format": "text"}, "needs a path, or a digest"),
+        ({"kind": "local", "format": "digits", "path": "x"}, "format"),
+    ],
+)
+def test_local_data_say_their_format_and_what_is_held_out(
+    fields: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        DataConfig.model_validate(fields)
+
+
 def test_a_host_says_where_its_files_lie_and_a_moved_file_is_no_other_job() -> None:
     data = DataConfig.model_validate(
         {"kind": "idx", "path": "pictures", "digest": "ab" * 32, "labels": {"path": "labels"}}

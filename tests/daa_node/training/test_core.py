@@ -1,5 +1,6 @@
 """The worker's core, inline: error feedback, evaluation, devices, and learning itself."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -27,6 +28,7 @@ from daa_node.training.core import (
     device_among,
     open_core,
 )
+from daa_node.training.data_places import OwnFiles
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode
@@ -295,7 +297,18 @@ def test_four_workers_learn_digits(tmp_path: Path) -> None:
     assert losses[4] < 0.6 < losses[0]
 
 
-def test_four_workers_learn_pictures_of_their_own_file_with_a_cnn(tmp_path: Path) -> None:
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads of a small convolution wait for each other where others want the processor, too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_four_workers_learn_pictures_of_their_own_file_with_a_cnn(
+    tmp_path: Path, one_thread: None
+) -> None:
     job = JOB.model_copy(
         update={
             "model": ModelConfig(kind="cnn", depth=2, width=8, picture_side=10),
@@ -306,6 +319,30 @@ def test_four_workers_learn_pictures_of_their_own_file_with_a_cnn(tmp_path: Path
     losses = outer_rounds(job, [core(tmp_path, job) for _ in range(4)], rounds=3, steps=20)
     assert losses[0] == pytest.approx(np.log(10), abs=0.01)
     assert losses[3] < 0.3
+
+
+def test_four_workers_with_data_of_their_own_learn_what_is_held_out_for_all(
+    tmp_path: Path, one_thread: None
+) -> None:
+    pixels, labels = bars(200, 10)
+    cores = []
+    for index in range(4):  # nobody has seen all of the classes
+        some = np.isin(labels, [(3 * index + k) % 10 for k in range(4)])
+        mine = write_idx(tmp_path / f"own-{index}", pixels[some], labels[some])
+        common = write_idx(tmp_path / "heldout", *bars(100, 10, seed=9))
+        assert mine.labels is not None
+        job = JOB.model_copy(
+            update={
+                "model": ModelConfig(kind="cnn", depth=2, width=8, picture_side=10),
+                "data": common.model_copy(update={"kind": "local", "format": "idx"}),
+                "own": OwnFiles(path=mine.path, labels=mine.labels.path),
+                "updates": UpdatesConfig(rule="mean", f_agg=0),
+            }
+        )
+        cores.append(core(tmp_path, job))
+    losses = outer_rounds(job, cores, rounds=4, steps=20)
+    assert losses[0] == pytest.approx(np.log(10), abs=0.01)
+    assert losses[4] < 1.0
 
 
 def test_the_device_is_the_best_there_is_and_a_missing_one_is_named() -> None:

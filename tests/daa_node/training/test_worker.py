@@ -65,9 +65,14 @@ def worker(
 
 
 def train(
-    directory: Path, order: int, steps_max: int, merged_round: int = -1, segment_steps: int = 0
+    directory: Path,
+    order: int,
+    steps_max: int,
+    merged_round: int = -1,
+    segment_steps: int = 0,
+    job: TrainingJob = JOB,
 ) -> Message:
-    genesis_weights(JOB.model, JOB.seed).tofile(directory / "model")
+    genesis_weights(job.model, job.seed).tofile(directory / "model")
     (directory / f"boundaries-{order}").mkdir()
     return {
         "order": order,
@@ -122,6 +127,35 @@ def test_the_optimisers_state_outlives_an_orderly_end_and_a_kill_after_a_pause(
             said = next_line.wait_for("ready")["ready"]["inner_state"]
             assert said == "resumed after 5 steps"
         line.killed = True
+
+
+def test_a_restarted_worker_goes_on_with_the_data_as_if_it_had_never_stopped(
+    tmp_path: Path,
+) -> None:
+    text = tmp_path / "corpus.txt"
+    text.write_text("".join(f"All the world's a stage, said {n} of them.\n" for n in range(900)))
+    job = TrainingJob(
+        model=ModelConfig(width=8, heads=2, depth=1, context=8),
+        data=DataConfig(kind="text", path=text, heldout_block=512),
+        seed=5,
+    )
+    sealed = {}
+    for way in ("in one go", "restarted"):
+        directory = tmp_path / way
+        directory.mkdir()
+        orders = [
+            train(directory, 1, steps_max=3, job=job),
+            train(directory, 2, steps_max=3, merged_round=1, job=job),
+        ]
+        for batch in [orders] if way == "in one go" else [[order] for order in orders]:
+            with worker(directory, job) as (line, _):
+                line.wait_for("ready")
+                for order in batch:
+                    line.send(order)
+                    line.wait_for("done")
+        sealed[way] = [(directory / f"sealed-{n}").read_bytes() for n in (1, 2)]
+    assert sealed["in one go"] == sealed["restarted"]
+    assert len(set(sealed["restarted"])) == 2
 
 
 def test_a_damaged_state_is_said_and_the_worker_starts_afresh(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from daa_node.errors import UserError
 from daa_node.training.config import DataConfig, ModelConfig
-from daa_node.training.data_places import DataFile
+from daa_node.training.data_places import DataFile, OwnFiles
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import Wanted, open_wanted
 from daa_node.training.datasets.pictures import map_cifar, map_idx
@@ -164,3 +164,15 @@ def test_data_that_are_named_by_digest_alone_ask_for_their_place(tmp_path: Path)
     data = DataConfig(kind="text", digest="ab" * 32)
     with pytest.raises(UserError, match=f"blake3 {data.digest}, and no place: .*data.path"):
         open_examples(data, ModelConfig(), tmp_path)
+
+
+def test_own_pictures_need_labels_of_their_own(tmp_path: Path) -> None:
+    common = write_idx(tmp_path / "heldout", *bars(40, 12))
+    data = common.model_copy(update={"kind": "local", "format": "idx"})
+    own = write_idx(tmp_path / "own", *bars(30, 12, seed=1))
+    assert own.labels is not None
+    files = OwnFiles(path=own.path, labels=own.labels.path)
+    examples = open_examples(data, MODEL, tmp_path / "cache", files)
+    assert (examples.train_count, examples.heldout_count) == (30, 40)
+    with pytest.raises(UserError, match=r"no place: say in config.yaml, data\.own\.labels, where"):
+        open_examples(data, MODEL, tmp_path / "cache", OwnFiles(path=own.path))

@@ -11,6 +11,7 @@ from blake3 import blake3
 
 from daa_node.errors import UserError
 from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_places import OwnFiles
 from daa_node.training.datasets import jsonl, shakespeare
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.conversion import converted
@@ -248,3 +249,30 @@ def test_a_copy_of_the_data_that_differs_from_the_genesis_is_refused(tmp_path: P
     path.write_text("good text " * 999 + "evil text ")
     with pytest.raises(UserError, match="copy the file that the network was made for"):
         open_examples(data, SMALL, tmp_path)
+
+
+def test_with_data_of_its_own_a_host_trains_on_all_of_them_and_holds_out_the_common_ones(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.txt").write_text("o" * 100)
+    (tmp_path / "heldout.txt").write_text("h" * 50)
+    data = DataConfig(
+        kind="local",
+        format="text",
+        path=tmp_path / "heldout.txt",
+        digest=blake3(b"h" * 50).hexdigest(),
+    )
+    own = OwnFiles(path=tmp_path / "own.txt")
+    examples = open_examples(data, SMALL, tmp_path, own)
+    assert (examples.train_count, examples.heldout_count) == (92, 42)
+    assert (examples.train(np.array([0, 91])).inputs == ord("o")).all()
+    assert (examples.heldout(np.array([0, 41])).targets == ord("h")).all()
+    with pytest.raises(UserError, match=r"each host's own, in the format text: .*data\.own\.path"):
+        open_examples(data, SMALL, tmp_path)
+    (tmp_path / "own.txt").write_text("o" * 8)
+    with pytest.raises(UserError, match=r"own\.txt has 8 items: too few for a single window of 9"):
+        open_examples(data, SMALL, tmp_path, own)
+    (tmp_path / "own.txt").write_text("o" * 100)
+    (tmp_path / "heldout.txt").write_text("x" * 50)
+    with pytest.raises(UserError, match=r"heldout\.txt:1: .* data\.path"):
+        open_examples(data, SMALL, tmp_path, own)
