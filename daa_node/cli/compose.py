@@ -230,7 +230,7 @@ class _Daemon:
                     process=SystemProcess(),
                     start_outside=self._start_outside,
                     web=self._make_web(),
-                    open_examples=_examples_for_volunteers(job, directory),
+                    open_examples=examples_for_volunteers(job, directory),
                 )
                 reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()
@@ -346,7 +346,7 @@ def training_job(made: Genesis, directory: DataDirectory, config: NodeConfig) ->
     )
 
 
-def _examples_for_volunteers(
+def examples_for_volunteers(
     job: TrainingJob, directory: DataDirectory
 ) -> Callable[[], Examples] | None:
     """None where they would see what this host alone has."""

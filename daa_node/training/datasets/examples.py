@@ -6,7 +6,6 @@ Legend: B examples of a batch, T tokens of a window, F features.
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from daa_node.errors import UserError
@@ -42,56 +41,67 @@ class Examples(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Every `every`-th block of `block` items is held out; the rest is for training.
+class Side:
+    """Windows of the runs of items that belong to one side; runs lie `period` items apart.
 
-    Starts are numbered over all runs of neighbouring blocks of one side, so that a window of
-    `span` items never crosses from one side to the other.
+    The last run may have fewer windows. No window crosses from one run to the next.
     """
 
-    train_starts: Int64Array  # first item of each run
-    train_ends: Int64Array  # how many windows start in the runs up to and with this one
-    heldout_starts: Int64Array
-    heldout_ends: Int64Array
+    first: int  # item where the first run starts
+    period: int
+    windows: int  # that start in a whole run
+    count: int  # that start in all of them
+
+    def offsets(self, indices_B: Int64Array) -> Int64Array:
+        """The first item of each window, 0..count-1."""
+        offsets: Int64Array = self.first + indices_B // self.windows * self.period
+        return offsets + indices_B % self.windows
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Which windows are for training and which are held out, however many there are."""
+
+    train: Side
+    heldout: Side
 
     @property
     def train_count(self) -> int:
-        return int(self.train_ends[-1])
+        return self.train.count
 
     @property
     def heldout_count(self) -> int:
-        return int(self.heldout_ends[-1])
+        return self.heldout.count
 
     def train_offsets(self, indices_B: Int64Array) -> Int64Array:
-        return _offsets(indices_B, self.train_starts, self.train_ends)
+        return self.train.offsets(indices_B)
 
     def heldout_offsets(self, indices_B: Int64Array) -> Int64Array:
-        return _offsets(indices_B, self.heldout_starts, self.heldout_ends)
+        return self.heldout.offsets(indices_B)
 
 
 def split(item_count: int, block: int, every: int, span: int, what: str) -> Split:
-    """Divides `item_count` items; `what` names the data in the error.
+    """Divides `item_count` items: the last of every `every` blocks of `block` is held out.
 
-    The last block, whole or not, belongs to the side that its number says. Raises UserError when
-    either side has no room for a single window of `span` items.
+    `what` names the data in the error. The last block, whole or not, belongs to the side that its
+    number says. Raises UserError when either side has no room for a window of `span` items.
     """
-    block_count = -(-item_count // block)
-    heldout = np.arange(block_count) % every == every - 1
-    changes = np.flatnonzero(np.diff(heldout)) + 1
-    first_blocks = np.concatenate([[0], changes]).astype(np.int64)
-    starts = first_blocks * block
-    stops = np.minimum(np.append(first_blocks[1:], block_count) * block, item_count)
-    windows = np.maximum(stops - starts - span + 1, 0)
+    period, trained = every * block, (every - 1) * block
+    periods, rest = divmod(item_count, period)
     sides = []
-    for side in (~heldout[first_blocks], heldout[first_blocks]):
-        keep = side & (windows > 0)
-        if not keep.any():
+    for first, size, last in (
+        (0, trained, min(rest, trained)),
+        (trained, block, rest - trained),
+    ):
+        windows = size - span + 1
+        count = periods * windows + max(0, last - span + 1)
+        if windows < 1 or count < 1:
             raise UserError(
                 f"{what} has {item_count} items: too few. With one block of {block} in {every} "
-                f"held out it takes at least {block * (every - 1) + span} for windows of {span}; "
+                f"held out it takes at least {trained + span} for windows of {span}; "
                 "use more data or lower heldout_block, heldout_every or context"
             )
-        sides += [starts[keep], np.cumsum(windows[keep])]
+        sides.append(Side(first, period, windows, count))
     return Split(*sides)
 
 
@@ -103,8 +113,8 @@ def undivided(item_count: int, span: int, what: str) -> Split:
     windows = item_count - span + 1
     if windows < 1:
         raise UserError(f"{what} has {item_count} items: too few for a single window of {span}")
-    start, end = np.zeros(1, np.int64), np.array([windows], np.int64)
-    return Split(start, end, start, end)
+    side = Side(0, item_count, windows, windows)
+    return Split(side, side)
 
 
 class OwnExamples:
@@ -131,10 +141,3 @@ class OwnExamples:
 
     def heldout(self, indices_B: Int64Array) -> Batch:
         return self._heldout.heldout(indices_B)
-
-
-def _offsets(indices_B: Int64Array, starts: Int64Array, ends: Int64Array) -> Int64Array:
-    runs_B = np.searchsorted(ends, indices_B, side="right")
-    before_B = np.where(runs_B > 0, ends[runs_B - 1], 0)
-    offsets: Int64Array = starts[runs_B] + indices_B - before_B
-    return offsets

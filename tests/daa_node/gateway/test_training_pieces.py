@@ -1,11 +1,17 @@
-"""What a gateway gives out of a merge: each coordinate can be computed again from the updates."""
+"""What a gateway gives volunteers to train and to merge again, and what it does not."""
+
+from typing import cast
 
 import numpy as np
 import pytest
 
 from daa_dag.ids import digest_of
-from daa_node.gateway.training_pieces import COORDINATES, PLACES, sampled
+from daa_node.adapters.offload import ThreadOffload
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.gateway.training_pieces import COORDINATES, PLACES, Workshop, sampled
 from daa_node.spot_checks import pieces
+from daa_node.training.config import EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.training.datasets.digits import Digits
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, encode
 from daa_node.updates.compression.delta import delta_format_of
@@ -38,3 +44,19 @@ def test_coordinates_of_a_merge_hold_in_every_part_of_the_vector(codec: str) -> 
     assert verdict() == [1] * len(claimed)
     claimed[3] += 1
     assert verdict().index(0) == 3
+
+
+@pytest.mark.parametrize(("kind", "can_train"), [("mlp", True), ("byte_gpt", True), ("cnn", False)])
+def test_a_tab_gets_no_piece_whose_work_its_parameters_do_not_tell(
+    kind: str, can_train: bool
+) -> None:
+    model = ModelConfig.model_validate({"kind": kind, "depth": 1, "width": 8, "heads": 2})
+    shop = Workshop(
+        cast(ChainStore, None),
+        model,
+        InnerConfig(),
+        EvaluationConfig(),
+        ThreadOffload(),
+        lambda: Digits(10, 1),
+    )
+    assert shop.can_train == can_train

@@ -25,3 +25,12 @@ def test_too_little_data_is_refused_with_the_numbers() -> None:
     with pytest.raises(UserError, match=r"corpus has 916 items: too few.*at least 917"):
         split(916, 100, 10, 17, "corpus")
     assert split(917, 100, 10, 17, "corpus").heldout_count == 1
+
+
+def test_a_split_of_more_than_any_disk_holds_takes_no_memory() -> None:
+    tokens, block, every, span = 10**16 + 5, 8192, 10, 1025
+    parts = split(tokens, block, every, span, "data")
+    last = int(parts.train_offsets(np.array([parts.train_count - 1]))[0])
+    assert tokens - 10 * block < last + span <= tokens
+    assert int(parts.heldout_offsets(np.array([0]))[0]) == 9 * block
+    assert parts.train_count / tokens == pytest.approx((9 * block - 1024) / (10 * block))
