@@ -77,14 +77,17 @@ def write_tokens(path: Path, pieces: Iterable[AnyArray], token_bytes: int) -> in
     """Writes a token file; it appears under its name only when whole. Returns the token count."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     token_count = 0
-    with scratch.open("wb") as file:
-        file.write(bytes(HEADER.size))
-        for piece in pieces:
-            file.write(np.ascontiguousarray(piece, TOKEN_DTYPES[token_bytes]).data)
-            token_count += len(piece)
-        file.seek(0)
-        file.write(HEADER.pack(MAGIC, token_bytes, 0, token_count))
-    os.replace(scratch, path)
+    try:
+        with scratch.open("wb") as file:
+            file.write(bytes(HEADER.size))
+            for piece in pieces:
+                file.write(np.ascontiguousarray(piece, TOKEN_DTYPES[token_bytes]).data)
+                token_count += len(piece)
+            file.seek(0)
+            file.write(HEADER.pack(MAGIC, token_bytes, 0, token_count))
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
     return token_count
 
 

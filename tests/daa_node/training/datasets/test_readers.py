@@ -114,7 +114,7 @@ def test_a_bad_line_of_jsonl_is_named_with_the_remedy(
         jsonl_tokens(path, tmp_path / "cache")
     assert words in str(refused.value)
     assert 'one JSON object like {"text": "..."}' in str(refused.value)
-    assert not [p for p in (tmp_path / "cache").iterdir() if not p.name.startswith(".")]
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_text_that_is_not_utf8_is_named_by_line_and_column(tmp_path: Path) -> None:
