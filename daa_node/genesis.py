@@ -152,6 +152,12 @@ class Body(BaseModel):
         training = {entry.node_id for entry in self.trainers}
         if not training <= set(self.contributors):
             raise ValueError("every trainer is a contributor")
+        unnamed = [name for name, file in self.job.data.files().items() if file.digest is None]
+        if unnamed:
+            raise ValueError(
+                f"job.data: {', '.join(unnamed)}: no digest, and hosts could not tell whether all "
+                "of them have the same file; `daa-node genesis digest FILE` prints it"
+            )
         try:
             self.job.updates.check_bounds(len(self.contributors) - len(training), len(training))
         except RuleUnbounded as unbounded:

@@ -13,7 +13,7 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import NodeRecord, Role, encode_record, sign_record
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.seams import Address
-from daa_node.training.config import InnerConfig
+from daa_node.training.config import DataConfig, InnerConfig, ModelConfig
 from daa_node.updates.config import UpdatesConfig
 
 JOB = Job(name="test", end=EndConfig(rounds=3))
@@ -192,6 +192,20 @@ def test_a_record_that_is_damaged_or_given_twice_is_named() -> None:
 def test_a_rule_that_its_contributors_cannot_carry_is_refused_with_both_numbers() -> None:
     job = JOB.model_copy(update={"updates": UpdatesConfig(rule="trimmed_mean", f_agg=2)})
     with pytest.raises(UserError, match="m=4.*f_agg=2"):
+        four(job)
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_files_that_no_digest_names_make_no_network(is_named: bool) -> None:
+    labels = {"path": "labels", "digest": "cd" * 32 if is_named else None}
+    data = {"kind": "idx", "path": "pictures", "digest": "ab" * 32, "labels": labels}
+    job = JOB.model_copy(
+        update={"data": DataConfig.model_validate(data), "model": ModelConfig(kind="mlp")}
+    )
+    if is_named:
+        assert four(job).job.data.labels is not None
+        return
+    with pytest.raises(UserError, match=r"job.data: labels: no digest, .*genesis digest FILE"):
         four(job)
 
 

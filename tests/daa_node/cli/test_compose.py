@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from daa_node.cli.compose import examples_for_volunteers, training_job
 from daa_node.cli.data_directory import DataDirectory
@@ -39,10 +40,8 @@ def network(**job: object) -> Genesis:
 
 
 def test_the_worker_is_told_where_this_hosts_files_lie(tmp_path: Path) -> None:
-    genesis = network(
-        data={"kind": "local", "format": "text", "path": "heldout.txt"},
-        spot_checks={"share": [0, 1]},
-    )
+    data = {"kind": "local", "format": "text", "path": "heldout.txt", "digest": "ab" * 32}
+    genesis = network(data=data, spot_checks={"share": [0, 1]})
     node = DataDirectory(tmp_path / "node")
     config = load("config.yaml", CONFIG).value
     job = training_job(genesis, node, config)
@@ -54,10 +53,10 @@ def test_the_worker_is_told_where_this_hosts_files_lie(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_local", [False, True])
 def test_volunteers_see_nothing_of_what_a_host_alone_has(tmp_path: Path, is_local: bool) -> None:
-    (tmp_path / "own.txt").write_text("mine " * 200)
-    data: dict[str, object] = {"kind": "text", "path": "own.txt", "heldout_block": 100}
-    if is_local:
-        data = {"kind": "local", "format": "text", "path": "own.txt"}
+    (tmp_path / "own.txt").write_bytes(b"mine " * 200)
+    data: dict[str, object] = {"path": "own.txt", "digest": blake3(b"mine " * 200).hexdigest()}
+    kind = {"kind": "local", "format": "text"} if is_local else {"kind": "text"}
+    data |= {**kind, "heldout_block": 100}
     genesis = network(data=data, spot_checks={"share": [0, 1]})
     directory = DataDirectory(tmp_path)
     config = load("config.yaml", "data: {own: {path: own.txt}}").value

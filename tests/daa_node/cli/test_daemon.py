@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from daa_node import genesis
 from daa_node.adapters import control_socket
@@ -181,13 +182,15 @@ def test_a_taken_port_is_named_with_the_remedy(tmp_path: Path) -> None:
 
 
 def test_sigterm_drains_and_a_restart_goes_on(tmp_path: Path) -> None:
+    text = b"a relative path starts at the node's directory\n" * 500
+    digest, path = blake3(text).hexdigest(), Path("corpus.txt")
     changes = {
         "model": ModelConfig(depth=1, width=16, heads=2, context=16),
-        "data": DataConfig(kind="text", path=Path("corpus.txt"), heldout_block=64),
+        "data": DataConfig(kind="text", path=path, digest=digest, heldout_block=64),
         "end": EndConfig(rounds=30),
     }
     (node,) = network(tmp_path, 1, TINY.model_copy(update=changes))
-    (node / "corpus.txt").write_text("a relative path starts at the node's directory\n" * 500)
+    (node / "corpus.txt").write_bytes(text)
     with running(node) as daemon:
         until(node, "one round", lambda said: said["height"] >= 1)
         daemon.send_signal(signal.SIGTERM)
