@@ -66,7 +66,12 @@ def open_wanted(wanted: Wanted, cache_dir: Path) -> Content:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether gzip made it. Raises OSError."""
+    """Whether gzip made it, by its name and its beginning. Raises OSError.
+
+    By its beginning alone some file of tokens would be taken for one.
+    """
+    if path.suffix != ".gz":
+        return False
     with path.open("rb") as file:
         return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 

@@ -160,6 +160,12 @@ def test_a_packed_file_that_was_damaged_is_refused(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").iterdir())
 
 
+def test_a_file_that_only_begins_as_a_packed_one_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.bin"
+    path.write_bytes(gzip.compress(b"no text"))
+    assert open_wanted(Wanted(path, None, "data.path"), tmp_path / "cache").path == path
+
+
 def test_data_that_are_named_by_digest_alone_ask_for_their_place(tmp_path: Path) -> None:
     data = DataConfig(kind="text", digest="ab" * 32)
     with pytest.raises(UserError, match=f"blake3 {data.digest}, and no place: .*data.path"):
