@@ -99,8 +99,7 @@ class Job(BaseModel):
     @property
     def tokens_per_step(self) -> int:
         """Tokens (or pictures) of one inner step of one contributor."""
-        each = self.model.context if self.model.kind == "byte_gpt" else 1
-        return self.inner.batch_size * each
+        return self.inner.batch_size * (1 if self.data.are_pictures else self.model.context)
 
 
 class TrainerEntry(BaseModel):
@@ -133,6 +132,8 @@ class Body(BaseModel):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
+        if not self.job.model.is_known:
+            raise ValueError("job.model.built: this key is required of a model of kind module")
         for what, entries in (("validators", self.validators), ("trainers", self.trainers)):
             names = [entry.node_id for entry in entries]
             if names != sorted(set(names)):
@@ -305,7 +306,7 @@ def create(
             contributors=tuple(sorted(nodes)),
         )
     except ValidationError as invalid:
-        raise UserError(f"this makes no network: {_words(invalid)}") from None
+        raise UserError(f"this makes no network: {words_of(invalid)}") from None
     return Genesis(body, tuple(nodes[name][1] for name in ordered))
 
 
@@ -327,6 +328,7 @@ def check_rules_of(job: Job) -> CheckRules:
         checks.segment_steps(job.rounds.inner_steps_max),
         checks.tolerance,
         boundary_chunks(job.model.parameter_count(), updates.error_feedback),
+        job.model.is_canonical,
     )
 
 
@@ -405,7 +407,7 @@ def parse(name: str, text: str) -> Genesis:
         body = Body.model_validate(document.get("body"))
         records = tuple(_record_bytes(item) for item in document.get("records", []))
     except ValidationError as invalid:
-        raise UserError(f"{name}: {_words(invalid)}") from None
+        raise UserError(f"{name}: {words_of(invalid)}") from None
     except (ValueError, TypeError) as invalid:
         raise UserError(f"{name}: records: {invalid}") from None
     genesis = Genesis(body, records)
@@ -480,7 +482,8 @@ def _canonical(value: Any) -> canonical.Value:
             raise AssertionError(f"a genesis holds no {type(value).__name__}")
 
 
-def _words(invalid: ValidationError) -> str:
+def words_of(invalid: ValidationError) -> str:
+    """All that is wrong, in one line."""
     return "; ".join(
         f"{'.'.join(map(str, error['loc'])) or 'body'}: "
         f"{error['msg'].removeprefix('Value error, ')}"

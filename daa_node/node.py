@@ -68,7 +68,8 @@ class _Node:
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)
             nursery.start_soon(wiring.kept_health.run)
-            if parts.genesis.job.spot_checks.is_on:
+            job = parts.genesis.job
+            if job.spot_checks.is_on and job.model.is_canonical:
                 nursery.start_soon(canaries.run)
             nursery.start_soon(membership_requests.run)
             if wiring.volunteers is not None:

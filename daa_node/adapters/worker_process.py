@@ -173,9 +173,11 @@ class Worker:
             return self.process.wait()
 
 
-def spawn_interpreter(threads: int, log_path: Path) -> tuple[WorkerProcess, socket.socket]:
-    """A fresh interpreter."""
-    ours, theirs = socket.socketpair()
+def interpreter_of(module: str, threads: int) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a fresh interpreter that runs a module of ours.
+
+    It imports nothing from the directory that it is started in.
+    """
     package_root = str(Path(daa_node.__file__).resolve().parents[1])
     search_path = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
@@ -184,12 +186,19 @@ def spawn_interpreter(threads: int, log_path: Path) -> tuple[WorkerProcess, sock
         "OMP_NUM_THREADS": str(threads),
         **ALLOCATION,
     }
+    return [sys.executable, "-P", "-m", module], environment
+
+
+def spawn_interpreter(threads: int, log_path: Path) -> tuple[WorkerProcess, socket.socket]:
+    """A fresh interpreter."""
+    ours, theirs = socket.socketpair()
+    command, environment = interpreter_of(WORKER_MODULE, threads)
     # Popen and not trio's own: the kernel's death signal follows the thread that forked, and
     # trio forks in a pool thread that ends when idle. It blocks for some milliseconds.
     try:
         with theirs, log_path.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", WORKER_MODULE, "--fd", str(theirs.fileno())],
+                [*command, "--fd", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -31,7 +31,7 @@ from daa_node.checkpoints.layout import (
     MANIFESTS,
     VERTICES,
 )
-from daa_node.checkpoints.replay import delta_size_bytes
+from daa_node.checkpoints.replay import delta_bytes_max
 from daa_node.checkpoints.verify import Report, verify_certified, verify_files
 from daa_node.checkpoints.writes import GroupWriter, Write
 from daa_node.errors import StorageFailed, UserError
@@ -220,7 +220,7 @@ def _write(intake: Intake, name: str, groups: GroupWriter, store: BlobStore) -> 
         CERTIFICATES: LIMITS.certificate_bytes_max,
         MANIFESTS: MANIFEST_BYTES_MAX,
         CHUNKS: CHUNK_BYTES_MAX,
-        DELTAS: delta_size_bytes(intake.facts.states),
+        DELTAS: delta_bytes_max(intake.facts.states),
     }[kind]
 
     async def put() -> None:

@@ -57,6 +57,7 @@ from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
+from daa_node.training.module_config import check_allowed
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
 SHOWN = {
@@ -109,6 +110,8 @@ def run_daemon(
     if join:
         node = identity.open_node(root, config_path, (_joining(node, join),))
     made = local.read_genesis(node.directory.genesis)
+    if made.job.model.path is not None:
+        check_allowed(made.job.model.path, node.config.value.trainer.allow_modules)
     if node.keys.node_id not in made.public_keys:
         report.note(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "
@@ -194,7 +197,7 @@ class _Daemon:
         job = training_job(self._made, directory, self._config)
         trainer = TrainerProcess(
             job,
-            self._config.trainer,
+            identity.trainer_settings(self._config, directory),
             work,
             directory.trainer,
             self._events,

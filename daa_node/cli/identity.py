@@ -22,6 +22,7 @@ from daa_node.identity.record import (
     sign_record,
 )
 from daa_node.seams import Address, PeerId
+from daa_node.training.config import TrainerConfig
 
 THREADS = re.compile(r"\bthreads: (\d+)")
 RECORD_WORD = "daa-record-1"  # the first word of a record's one line of text
@@ -116,6 +117,14 @@ def open_config(
     remedy = "restore it, or make an empty file, as every setting has a default"
     text = read_text(path, "configuration", remedy)
     return node_config.load(str(path), text, os.environ, flags)
+
+
+def trainer_settings(config: NodeConfig, directory: DataDirectory) -> TrainerConfig:
+    """Those of the worker; relative paths start at this node's own directory."""
+    path = config.trainer.module_path
+    if path is None:
+        return config.trainer
+    return config.trainer.model_copy(update={"module_path": directory.root.resolve() / path})
 
 
 def addresses_of(config: NodeConfig, peer_id: PeerId) -> tuple[Address, ...]:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from daa_node import config as node_config
 from daa_node import config_file, genesis
+from daa_node.adapters.probe_process import probe_module
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.agreement.signer import is_for_good
 from daa_node.cli import identity, report
@@ -19,7 +20,9 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import Role
 from daa_node.network.config import HOST_KINDS, NetworkConfig
 from daa_node.seams import Address
+from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.files import digest_of_content
+from daa_node.training.module_config import check_allowed
 
 ADDRESS_BEGINS = tuple(f"/{kind}/" for kind in HOST_KINDS)
 GENESIS_ENDS = (".json",)  # what is called so, and is not there, is a file misspelt
@@ -192,17 +195,20 @@ class Records:
     trainers: Sequence[Path] = ()
 
 
-def create_genesis(job_path: Path, records: Records, out: Path, as_json: bool) -> None:
+def create_genesis(job_path: Path, records: Records, out: Path, root: Path, as_json: bool) -> None:
+    """`root`: the node whose settings say whether, and where, the job's own model may be built."""
+    if out.exists():
+        raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
     text = read_text(job_path, "job", "see configs/demo.yaml for one")
     job = pinned(config_file.load(str(job_path), text, genesis.Job).value, job_path)
+    if job.model.kind == "module":
+        job = _with_built_module(job, DataDirectory(root))
     voting, training = (
         [(str(path), identity.record_from_file(path)) for path in paths]
         for paths in (records.validators, records.trainers)
     )
     nonce = SystemEntropy().bytes(genesis.NONCE_BYTES)
     made = genesis.create(job, voting, nonce, trainers=training)
-    if out.exists():
-        raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
     write_genesis(out, made)
     if as_json:
         report.put_json({"file": str(out.resolve()), "chain_id": made.chain_id.hex()})
@@ -247,6 +253,23 @@ def show_digest(path: Path, as_json: bool) -> None:
         report.put(digest)
 
 
+def _with_built_module(job: genesis.Job, directory: DataDirectory) -> genesis.Job:
+    """The job with what its model is when it is built. Raises UserError."""
+    if job.model.built is not None:
+        raise UserError("model.built is what `genesis create` finds out: leave it out of the job")
+    directory.check()
+    trainer = identity.trainer_settings(identity.open_config(directory).value, directory)
+    assert job.model.path is not None
+    check_allowed(job.model.path, trainer.allow_modules)
+    training = TrainingJob(model=job.model, data=job.data, seed=job.seed)
+    built = probe_module(training, trainer, job.spot_checks.is_on)
+    try:
+        model = ModelConfig.model_validate({**job.model.model_dump(), "built": built})
+    except ValidationError as invalid:
+        raise UserError(f"the model {job.model.path}: {genesis.words_of(invalid)}") from None
+    return job.model_copy(update={"model": model})
+
+
 def write_genesis(path: Path, made: genesis.Genesis) -> None:
     """The whole of it or nothing. Raises StorageFailed."""
     try:
@@ -288,6 +311,8 @@ def show_genesis(path: Path, as_json: bool) -> None:
         report.put(f"  {trainer.node_id}  {trainer.peer_id}")
     for address in made.bootstrap():
         report.put(f"  {address}")
+    if (built := body["job"]["model"].pop("built", None)) is not None:
+        report.put(f"source     blake3 {built['source_digest']}, {len(built['tensors'])} tensors")
     for section, values in body["job"].items():
         if isinstance(values, dict):
             said = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)

@@ -125,17 +125,20 @@ def create(
         typer.Option(metavar="RECORD", help="The record of one that trains and does not vote."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("genesis.json"),
+    directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
     """Make a network from a job and records.
 
     Its validators and trainers are the nodes of the records (`daa-node id --record`). Both train;
     validators also vote, and any number of trainers may come and go. Copy the file to every host,
-    as D/genesis.json.
+    as D/genesis.json. A model of your own (`model: {kind: module}`) is built once for that, by the
+    settings of --dir; nothing else needs that directory.
     """
     from daa_node.cli import local
 
-    local.create_genesis(job, local.Records(validator, trainer or []), out, as_json)
+    records = local.Records(validator, trainer or [])
+    local.create_genesis(job, records, out, directory, as_json)
 
 
 @genesis_app.command(name="show")

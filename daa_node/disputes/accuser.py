@@ -10,6 +10,9 @@ replayed exactly at once, and what names tell needs no replay. Only what the exa
 brought before the others: who accuses falsely is convicted in its turn. Both ends of a segment are
 here since the check, and stay: an author that shows no more gains nothing by that.
 
+Where no canonical kernels take the model's steps, a doubt of steps convicts nobody: the others are
+asked to look for themselves.
+
 What cannot be had now, an opening, a state, or a turn of our worker, is tried again until it is too
 late: else an author would get rid of a doubt by one bad answer.
 """
@@ -109,6 +112,12 @@ class Accuser:
         if drawn is None or self._voice.is_convicted(drawn.author):
             return False
         parts = _parts_of(differing)
+        if Part.STEP in parts and not self._sets.steps_convict:
+            self._complain(drawn)
+            self._tell(drawn, "complained", "no replay of its steps comes everywhere to the same")
+            parts.remove(Part.STEP)
+            if not parts:
+                return False
         key = (drawn.author, Part.STEP in parts)
         if key in self._pursued:
             self._tell(drawn, "dropped", "another one of its author is pursued")

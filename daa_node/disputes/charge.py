@@ -3,7 +3,8 @@
 Only a checker whom the lot has drawn may accuse, of the segment that it has drawn, by what the
 author itself has signed: its Offer, and the states that it opened. So an accusation is decided by
 replaying one step or one seal, or by comparing names, and whoever accuses falsely is convicted by
-the same replay. Where an author opens nothing, all steps of the segment are replayed.
+the same replay. Where an author opens nothing, all steps of the segment are replayed. Where no
+canonical kernels take the model's steps, nobody may accuse of steps at all.
 """
 
 from dataclasses import dataclass
@@ -168,6 +169,8 @@ def charge_of(accusation: Signed, opening: Signed | None, sets: DecidedSets) -> 
             raise AssertionError("the decoder lets no other accusation through")
     if drawn is None or accusation.signer not in drawn.draw.checkers:
         raise PeerFault("bad_accusation", "the lot has drawn no such check")
+    if Part(part) in (Part.STEP, Part.SEGMENT) and not sets.steps_convict:
+        raise PeerFault("bad_accusation", "steps of this network's model convict nobody")
     match Part(part):
         case Part.STEP if opening is not None and opened == opening.id:
             check_opening(opening, drawn)

@@ -95,6 +95,7 @@ class DecidedSets:
         self._drawn: OrderedDict[int, list[Drawn]] = OrderedDict()  # by round, ascending
         self._authors: dict[int, frozenset[NodeId]] = {}  # of rounds that we saw decided
         self.newest_round = 0
+        self.steps_convict = rules.steps_convict  # see CheckRules
 
     def note(self, basis: Basis, set_block: Block, is_recalled: bool = False) -> bool:
         """A set is final, or was while we were away; whether anything is drawn of it."""

@@ -79,6 +79,8 @@ class Openings:
         checker of it.
         """
         round_number, contribution = decode_question(body)
+        if not self._sets.steps_convict:
+            raise PeerFault("bad_question", "steps of this network's model convict nobody")
         drawn = self._sets.find(round_number, contribution)
         if drawn is None or drawn.author != self._me or not self._sets.is_open(round_number):
             raise Unavailable("it is not ours to open")

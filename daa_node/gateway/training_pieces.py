@@ -74,7 +74,7 @@ class Workshop:
         time cannot be told from their count.
         """
         is_small = self.parameter_count <= PARAMETERS_MAX and self.model.kind != "cnn"
-        return self.open_examples is not None and is_small
+        return self.model.is_canonical and self.open_examples is not None and is_small
 
     async def examples(self) -> Examples | None:
         """Opened once; None where this node cannot."""

@@ -68,6 +68,8 @@ class CheckRules:
     # Of each of a SegmentCheck's distances, as a rational; to doubt steps, calibrated below that.
     tolerance: tuple[int, int]
     boundary_chunks: tuple[int, ...]  # bytes
+    # Whether canonical kernels take the model's steps: else no step can convict anybody.
+    steps_convict: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,17 @@ import re
 from collections.abc import Mapping
 from math import isqrt
 from pathlib import Path
-from typing import Annotated, Literal, Self, assert_never
+from typing import Annotated, Any, Literal, Self, assert_never
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from daa_dag.ids import Digest, digest_of
 from daa_node.tensors import TensorSpec, parameter_count_of
@@ -22,6 +30,7 @@ from daa_node.training.data_places import (
     OwnFiles,
     TokenizerFile,
 )
+from daa_node.training.module_config import BUILDER, PACKAGE, Arguments, BuiltModule
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import GRID_EXPONENT
 from daa_node.updates.initial_weights import TensorInit
@@ -72,15 +81,22 @@ def _he(fan_in: int) -> int:
     return isqrt((2 << (2 * GRID_BITS)) // fan_in)
 
 
-class ModelConfig(BaseModel):
-    """The shape of the model. `heads`, `context` and `vocabulary` are the byte GPT's alone.
+# Of ModelConfig: each kind has its own, and the genesis names no others.
+_OF_BUILT_IN = frozenset({"depth", "width", "heads"})
+_OF_MODULE = frozenset({"path", "arguments", "built"})
 
-    Pictures, for the MLP and the CNN, are square.
+
+class ModelConfig(BaseModel):
+    """The shape of the model, or where the code is that builds it.
+
+    `heads` is the byte GPT's alone, `context` and `vocabulary` are for what reads tokens, and for
+    what reads pictures, which are square, what begins with `picture`, and `classes`. `path`,
+    `arguments` and `built` are those of a module; `built` is written by `genesis create`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["byte_gpt", "mlp", "cnn"] = "byte_gpt"
+    kind: Literal["byte_gpt", "mlp", "cnn", "module"] = "byte_gpt"
     depth: int = Field(3, ge=1, le=128, description="blocks of the GPT, hidden layers of others")
     width: int = Field(96, ge=8, le=16_384, description="CNN: of its first layer; then it doubles")
     heads: int = Field(4, ge=1, le=256)
@@ -89,9 +105,20 @@ class ModelConfig(BaseModel):
     picture_side: int = Field(8, ge=2, le=1024, description="pixels; MNIST has 28, CIFAR 32")
     picture_channels: int = Field(1, ge=1, le=4, description="1 for grey, 3 for colours")
     classes: int = Field(10, ge=2, le=65_536, description="of pictures")
+    path: str | None = Field(None, pattern=BUILDER, description="package.module:build")
+    arguments: Arguments | None = Field(None, description="of that function, by name")
+    built: BuiltModule | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        others = _OF_BUILT_IN if self.kind == "module" else _OF_MODULE
+        given = {name for name in others & self.model_fields_set if getattr(self, name) is not None}
+        if given:
+            said = " and ".join(sorted(given))
+            remedy = "; give it in arguments" if self.kind == "module" else ""
+            raise ValueError(f"a model of kind {self.kind} takes no {said}{remedy}")
+        if self.kind == "module" and self.path is None:
+            raise ValueError("a model of kind module needs a path like my_package.model:build")
         if self.kind == "byte_gpt" and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         if self.kind == "cnn" and self.depth >= self.picture_side.bit_length():
@@ -99,9 +126,24 @@ class ModelConfig(BaseModel):
                 f"depth {self.depth}: each layer of a CNN halves the picture's side of "
                 f"{self.picture_side}; {self.picture_side.bit_length() - 1} layers at most"
             )
-        if self.parameter_count() > PARAMETERS_MAX:
+        if self.is_known and self.parameter_count() > PARAMETERS_MAX:
             raise ValueError(f"{self.parameter_count()} parameters, at most {PARAMETERS_MAX}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _what_is_of_its_kind(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        others = _OF_BUILT_IN if self.kind == "module" else _OF_MODULE
+        return {name: value for name, value in handler(self).items() if name not in others}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its tensors are: of a module they are not before the genesis is made."""
+        return self.kind != "module" or self.built is not None
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether the canonical kernels take its steps, on every machine to the same bits."""
+        return self.kind != "module"
 
     def tensors(self) -> tuple[TensorSpec, ...]:
         """The model's tensors in the order in which they lie in the flat vector."""
@@ -116,6 +158,9 @@ class ModelConfig(BaseModel):
                 return tuple(self._mlp_inits())
             case "cnn":
                 return tuple(self._cnn_inits())
+            case "module":
+                assert self.built is not None, "a genesis has it"
+                return tuple(tensor.init for tensor in self.built.tensors)
             case _:
                 assert_never(self.kind)
 
@@ -202,13 +247,18 @@ class DataConfig(BaseModel):
 
     @property
     def heldout_block_items(self) -> int:
-        default = 1 if self.items_kind in PICTURES else 8192
+        default = 1 if self.are_pictures else 8192
         return default if self.heldout_block is None else self.heldout_block
 
     @property
     def items_kind(self) -> str:
         """What kind of files they are, whoever has them."""
         return self.format or self.kind
+
+    @property
+    def are_pictures(self) -> bool:
+        """Whether an example is a picture with a class, or else a window of tokens."""
+        return self.items_kind in PICTURES
 
     @model_validator(mode="after")
     def _files_where_needed(self) -> Self:
@@ -263,7 +313,8 @@ class DataConfig(BaseModel):
     def why_unfit(self, model: ModelConfig) -> str | None:
         """Why no such model trains on these data; None if one does."""
         pictures = PICTURES.get(self.items_kind)
-        if (model.kind == "byte_gpt") != (pictures is None):
+        takes_both = model.kind == "module"
+        if not takes_both and (model.kind == "byte_gpt") == self.are_pictures:
             return (
                 f"a model of kind {model.kind} does not train on data of kind {self.items_kind}: "
                 f"byte_gpt takes tokens, mlp and cnn take pictures ({', '.join(PICTURES)})"
@@ -333,3 +384,9 @@ class TrainerConfig(BaseModel):
     start_timeout_s: float = Field(120.0, gt=0, description="import torch, map the data")
     heartbeat_timeout_s: float = Field(8.0, gt=0, description="16 beats: a starved CPU is no hang")
     order_timeout_s: float = Field(900.0, gt=0, description="beyond an order's own stop_after_s")
+    allow_modules: tuple[Annotated[str, Field(pattern=PACKAGE)], ...] = Field(
+        (), description="packages whose code a job's model may run here; none unless named"
+    )
+    module_path: Path | None = Field(
+        None, description="directory with these packages, where they are not installed"
+    )

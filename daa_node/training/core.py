@@ -43,7 +43,9 @@ from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.cnn import cnn_loss
 from daa_node.training.models.mlp import mlp_loss
+from daa_node.training.models.module import ModuleLoss, open_module
 from daa_node.training.models.parameters import LossFunction
+from daa_node.training.module_source import NO_MODULES, ModuleAccess
 from daa_node.training.segment_check import Claim, check_segment, open_segment
 from daa_node.updates.compression.codec import codec_named
 from daa_node.updates.grid import to_float32
@@ -100,12 +102,15 @@ class Core:
         examples: Examples,
         device: torch.device,
         now_s: Callable[[], float],
+        modules: ModuleAccess = NO_MODULES,
     ) -> None:
+        """Raises UserError where the model is code that `modules` does not let run here."""
         self.device = device
         self._job = job
         self._examples = examples
         self._now_s = now_s
-        self._loop = InnerLoop(job.inner, job.model.tensors(), loss_of(job.model), examples, device)
+        loss = loss_of(job.model, job.seed, modules)
+        self._loop = InnerLoop(job.inner, job.model.tensors(), loss, examples, device)
         # Buffers for good: fresh ones would be faulted in page by page, every round.
         parameter_count = job.model.parameter_count()
         self._base_D = np.zeros(parameter_count, np.float32)
@@ -176,6 +181,7 @@ class Core:
         if order.exact and claim.sealed is not None:
             return replay_seal_exactly(self._job, claim.start, claim.sealed)
         if order.exact:
+            self._check_canonical()
             return replay_exactly(self._job, self._examples, order, claim, is_cancelled)
         return check_segment(self._job, self._examples, self._loop, order, claim, is_cancelled)
 
@@ -191,12 +197,14 @@ class Core:
         Of exact steps fewer, where one leads to what are no numbers.
         """
         if order.exact:
+            self._check_canonical()
             step_exactly(self._job, self._examples, order, start, on_boundary, is_cancelled)
             return
         open_segment(self._job, self._examples, self._loop, order, start, on_boundary, is_cancelled)
 
     def canary(self, step: int, is_cancelled: Callable[[], bool] = lambda: False) -> CanaryStep:
         """Beside our own training, too. Raises TrainerFailed when cancelled."""
+        self._check_canonical()
         found, repeats = take_canary(self._job, self._examples, self._loop, step, is_cancelled)
         distance = max(found.weights, found.first, found.second)
         return CanaryStep(kind_of(self.device), distance, repeats)
@@ -221,6 +229,10 @@ class Core:
         self._settled.set(state.settled)
         self._tried.set(state.tried)
         self._settled_round, self._sealed_round = state.settled_round, state.sealed_round
+
+    def _check_canonical(self) -> None:
+        if not self._job.model.is_canonical:
+            raise TrainerFailed(f"no canonical kernels take steps of {self._job.model.path}")
 
     def _settle(self, merged_round: int) -> None:
         """The newest merged update is of that round: what it left is where the next one starts."""
@@ -251,10 +263,18 @@ class Core:
 
 
 def open_core(
-    job: TrainingJob, device: torch.device, cache_dir: Path, now_s: Callable[[], float]
+    job: TrainingJob,
+    device: torch.device,
+    cache_dir: Path,
+    now_s: Callable[[], float],
+    modules: ModuleAccess = NO_MODULES,
 ) -> Core:
-    """A Core on mapped data; `now_s` measures steps. Raises UserError for unusable data."""
-    return Core(job, open_examples(job.data, job.model, cache_dir, job.own), device, now_s)
+    """A Core on mapped data; `now_s` measures steps.
+
+    Raises UserError for unusable data, and for a model that this host may not run or does not have.
+    """
+    examples = open_examples(job.data, job.model, cache_dir, job.own)
+    return Core(job, examples, device, now_s, modules)
 
 
 def choose_device(name: str) -> torch.device:
@@ -308,8 +328,8 @@ def kind_of(device: torch.device) -> str:
     return f"{device.type} {made}, torch {release}"[:DEVICE_CHARS_MAX]
 
 
-def loss_of(model: ModelConfig) -> LossFunction:
-    """The loss that a kind of model is trained by."""
+def loss_of(model: ModelConfig, seed: int = 0, modules: ModuleAccess = NO_MODULES) -> LossFunction:
+    """The loss that a model is trained by; `seed` and `modules` are for one of somebody's own."""
     match model.kind:
         case "byte_gpt":
             return gpt_loss(model)
@@ -317,5 +337,7 @@ def loss_of(model: ModelConfig) -> LossFunction:
             return mlp_loss(model)
         case "cnn":
             return cnn_loss(model)
+        case "module":
+            return ModuleLoss(model.path, open_module(model, seed, modules))
         case _:
             assert_never(model.kind)

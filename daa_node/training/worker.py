@@ -42,6 +42,7 @@ from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core, choose_device, open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.messages import HEARTBEAT_S, RECEIVE_BYTES, Message, Unpacker, pack
+from daa_node.training.module_source import ModuleAccess
 from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (
@@ -64,7 +65,7 @@ END = "end"  # the reader's own order: the daemon has hung up
 EXPECTED_FAULTS = (NodeError, DagError, OSError, ValueError, RuntimeError, MemoryError)
 WHY_CHARS_MAX = 2000
 
-OpenCore = Callable[[TrainingJob, torch.device, Path], Core]
+OpenCore = Callable[[TrainingJob, torch.device, Path, ModuleAccess], Core]
 
 
 class Line:
@@ -318,9 +319,11 @@ def main() -> None:
     serve(arguments.parse_args().fd)
 
 
-def open_measured(job: TrainingJob, device: torch.device, cache_dir: Path) -> Core:
+def open_measured(
+    job: TrainingJob, device: torch.device, cache_dir: Path, modules: ModuleAccess
+) -> Core:
     """A Core whose inner steps are measured by the host's clock. Raises UserError."""
-    return open_core(job, device, cache_dir, perf_counter)
+    return open_core(job, device, cache_dir, perf_counter, modules)
 
 
 def serve(fd: int, parent_pid: int | None = None, open_: OpenCore = open_measured) -> None:
@@ -362,7 +365,7 @@ def _open_worker(
     os.nice(config.niceness)
     torch.set_num_threads(config.threads)
     device = choose_device(config.device)
-    core = open_(job, device, directory / "cache")
+    core = open_(job, device, directory / "cache", ModuleAccess.of(config))
     return Worker(core, job, directory / "inner_state", inbox), device
 
 

@@ -20,7 +20,7 @@ _MEAN_OF_SUM = 2 * (2**16 - 1)
 # multiply and shift: 2^35 / 37837.2 = 908097, so the deviation is right to 1 in a million.
 _INVERSE_DEVIATION = 908_097
 _INVERSE_SHIFT = 35
-STD_MAX = GRID_ONE  # 131070 * 2^24 * 908097 is under 2^61
+STD_MAX = 2 * GRID_ONE  # 131070 * 2^25 * 908097 is under 2^62
 
 
 @dataclass(frozen=True, slots=True)

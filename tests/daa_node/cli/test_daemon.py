@@ -181,6 +181,24 @@ def test_a_taken_port_is_named_with_the_remedy(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_model_that_this_host_does_not_allow_ends_it_before_it_starts(tmp_path: Path) -> None:
+    tensors = [{"name": "weight", "shape": [10, 64]}]
+    model = ModelConfig.model_validate(
+        {
+            "kind": "module",
+            "path": "own_package.model:build",
+            "built": {"source_digest": "ab" * 32, "tensors": tensors},
+        }
+    )
+    (node,) = network(tmp_path, 1, TINY.model_copy(update={"model": model}))
+    done = daa_node("run", "--dir", node)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the model of this job is code that this host does not")
+    assert "set trainer.allow_modules: [own_package] in config.yaml" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (node / "chain").exists()
+
+
 def test_sigterm_drains_and_a_restart_goes_on(tmp_path: Path) -> None:
     text = b"a relative path starts at the node's directory\n" * 500
     digest, path = blake3(text).hexdigest(), Path("corpus.txt")

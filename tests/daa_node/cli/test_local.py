@@ -12,8 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from blake3 import blake3
 
+from daa_node.cli import identity
+from daa_node.errors import UserError
+from daa_node.genesis import Job, create
 from tests.daa_node.cli.conftest import Command
 
 JOB = "name: test\nend: {rounds: 3}\n"
@@ -423,3 +427,72 @@ def test_every_command_is_told_whole_in_the_list_of_commands(command: Command) -
 def test_usage_errors_exit_with_two(command: Command) -> None:
     assert command("dance").code == 2
     assert command("demo", "--nodes", "none").code == 2
+
+
+OWN_MODEL = """
+from torch import nn
+import torch.nn.functional as F
+
+print("it speaks while it is built")
+
+
+class Model(nn.Linear):
+    def forward(self, inputs, targets):
+        return F.cross_entropy(super().forward(inputs), targets)
+
+
+def build(classes):
+    return Model(64, classes)
+"""
+OWN_JOB = """name: test
+end: {rounds: 3}
+data: {kind: digits}
+model: {kind: module, path: "own_package.model:build", arguments: {classes: 10}}
+"""
+
+
+def test_a_model_of_ones_own_is_built_once_where_the_settings_allow_it(
+    command: Command, tmp_path: Path
+) -> None:
+    node, job, out = tmp_path / "n", tmp_path / "job.yaml", tmp_path / "genesis.json"
+    record = make_node(command, node)
+    job.write_text(OWN_JOB)
+    words = ("genesis", "create", job, "--validator", record, "--dir", node, "--out", out)
+    refused = command(*words)
+    assert (refused.code, refused.out, out.exists()) == (2, "", False)
+    assert "set trainer.allow_modules: [own_package] in config.yaml" in refused.err
+    config = node / "config.yaml"
+    allowed = "trainer:\n  allow_modules: [own_package]\n  module_path: code\n"
+    config.write_text(config.read_text().replace("trainer:\n", allowed, 1))
+    absent = command(*words)
+    assert absent.code == 2
+    assert f"there is no own_package here: it is not installed, nor in {node}/code" in absent.err
+    package = node / "code" / "own_package"
+    package.mkdir(parents=True)
+    (package / "model.py").write_text(OWN_MODEL)
+    made = command(*words)
+    assert made.code == 0, made.err
+    shown = json.loads(command("genesis", "show", "--file", out, "--json").out)
+    built = shown["job"]["model"]["built"]
+    assert built["source_digest"] == blake3((package / "model.py").read_bytes()).hexdigest()
+    assert [(t["name"], t["shape"]) for t in built["tensors"]] == [
+        ("weight", [10, 64]),
+        ("bias", [10]),
+    ]
+    assert shown["parameters"] == 650
+    text = command("genesis", "show", "--file", out).out
+    assert f"source     blake3 {built['source_digest']}, 2 tensors" in text
+    job.write_text(OWN_JOB.replace("classes: 10", "classes: 9"))
+    wrong = command(*words[:-1], tmp_path / "other.json")
+    assert wrong.code == 2
+    assert "cannot be trained on data of kind digits" in wrong.err
+
+
+def test_a_genesis_with_a_module_that_was_not_built_is_refused(
+    command: Command, tmp_path: Path
+) -> None:
+    record = make_node(command, tmp_path / "n")
+    job = Job.model_validate(yaml.safe_load(OWN_JOB))
+    payload = identity.record_from_file(record)
+    with pytest.raises(UserError, match="job.model.built: this key is required"):
+        create(job, [("n", payload)], bytes(32))

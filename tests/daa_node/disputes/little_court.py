@@ -92,6 +92,7 @@ class World:
     chains_cannot_be_read: bool = False  # now: each disk fails
     off: float = 0.02  # of a wrong step; of so many more steps as much less
     tolerance: float = 1e-3  # of who doubts; judges' is 1e-3
+    steps_convict: bool = True  # canonical kernels take the model's steps
     repeats_itself: bool = True  # whoever trains again comes to where it came the first time
 
     def __post_init__(self) -> None:
@@ -166,7 +167,7 @@ class LittleMember:
         self.disputes = Disputes(
             DisputeParts(
                 me=name,
-                rules=CheckRules(Lot((1, 1), 2), SEGMENT_STEPS, (1, 1000), ()),
+                rules=CheckRules(Lot((1, 1), 2), SEGMENT_STEPS, (1, 1000), (), world.steps_convict),
                 trainer=cast(Trainer, self),
                 store=cast(BlobStore, self),
                 fetch=self.fetch,

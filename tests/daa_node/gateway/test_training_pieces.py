@@ -8,10 +8,20 @@ import pytest
 from daa_dag.ids import digest_of
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.gateway.training_pieces import COORDINATES, PLACES, Workshop, sampled
+from daa_node.gateway.training_pieces import (
+    COORDINATES,
+    PLACES,
+    Gradients,
+    Losses,
+    Segments,
+    Workshop,
+    sampled,
+)
+from daa_node.seams import Offload
 from daa_node.spot_checks import pieces
 from daa_node.training.config import EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.datasets.digits import Digits
+from daa_node.training.datasets.examples import Examples
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, encode
 from daa_node.updates.compression.delta import delta_format_of
@@ -19,6 +29,17 @@ from daa_node.updates.outer_step import Contribution, OuterRates, OuterState, ag
 
 D = 70_000  # two chunks, the second one short
 WEIGHTS = [5, 4, 4]
+OWN = ModelConfig.model_validate(
+    {
+        "kind": "module",
+        "path": "somebodys_model.model:build",
+        "built": {"source_digest": "ab" * 32, "tensors": [{"name": "w", "shape": [8]}]},
+    }
+)
+
+
+def no_examples() -> Examples:
+    raise AssertionError("nobody asked for a piece")
 
 
 @pytest.mark.parametrize("codec", ["int8", "top_k"])
@@ -54,9 +75,28 @@ def test_a_tab_gets_no_piece_whose_work_its_parameters_do_not_tell(
     shop = Workshop(
         cast(ChainStore, None),
         model,
+        delta_format_of("int8"),
         InnerConfig(),
         EvaluationConfig(),
         ThreadOffload(),
         lambda: Digits(10, 1),
     )
     assert shop.can_train == can_train
+
+
+@pytest.mark.parametrize(("model", "has_some"), [(ModelConfig(), True), (OWN, False)])
+def test_volunteers_compute_models_that_have_kernels_and_no_others(
+    model: ModelConfig, has_some: bool
+) -> None:
+    shop = Workshop(
+        cast(ChainStore, None),
+        model,
+        delta_format_of("int8"),
+        InnerConfig(),
+        EvaluationConfig(),
+        cast(Offload, None),
+        no_examples,
+    )
+    segments = Segments(shop, is_drawn=True, tolerance=(1, 200))
+    found = [Losses(shop).has_some, Gradients(shop).has_some, segments.has_some]
+    assert found == [has_some] * 3

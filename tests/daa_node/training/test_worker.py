@@ -12,11 +12,14 @@ from pathlib import Path
 from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.messages import HEARTBEAT_S, Message, Unpacker, pack
+from daa_node.training.module_config import BuiltModule, ModuleTensor
+from tests.daa_node.training.own_modules import PACKAGE, built, job_of, write_package
 
 SAVE_AFTER_IDLE_S = 2.0  # as in the worker, which must not be imported here: it imports torch
 JOB = TrainingJob(
     model=ModelConfig(kind="mlp", depth=1, width=16), data=DataConfig(kind="digits"), seed=5
 )
+CONFIG = TrainerConfig(device="cpu", niceness=0)
 
 
 class Line:
@@ -42,7 +45,7 @@ class Line:
 
 @contextmanager
 def worker(
-    directory: Path, job: TrainingJob = JOB, device: str = "cpu"
+    directory: Path, job: TrainingJob = JOB, config: TrainerConfig = CONFIG
 ) -> Iterator[tuple[Line, int]]:
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "daa_node.training.worker", "--fd", str(theirs.fileno())]
@@ -52,7 +55,7 @@ def worker(
         start = {
             "daemon_pid": os.getpid(),
             "job": job.model_dump_json(),
-            "trainer": TrainerConfig(device=device, niceness=0).model_dump_json(),
+            "trainer": config.model_dump_json(),
             "directory": str(directory),
         }
         line.send({"start": start})
@@ -187,7 +190,7 @@ def test_a_disk_that_cannot_keep_the_state_is_reported_and_training_goes_on(
 
 
 def test_a_device_that_is_not_there_is_refused_before_any_order(tmp_path: Path) -> None:
-    with worker(tmp_path, device="cuda:999") as (line, _):
+    with worker(tmp_path, config=TrainerConfig(device="cuda:999", niceness=0)) as (line, _):
         said = line.wait_for("refused")["refused"]
     assert said.startswith("trainer.device is cuda:999, and torch finds only: ")
 
@@ -198,3 +201,17 @@ def test_data_that_does_not_fit_is_refused_before_any_order(tmp_path: Path) -> N
     job = TrainingJob(data=DataConfig(kind="text", path=path))
     with worker(tmp_path, job) as (line, _):
         assert "tiny.txt has 9 items: too few" in line.wait_for("refused")["refused"]
+
+
+def test_it_refuses_a_module_that_is_not_allowed_or_not_as_the_genesis_has_it(
+    tmp_path: Path,
+) -> None:
+    file = write_package(tmp_path / "code", "raise SystemExit('it ran')\n")
+    found = BuiltModule(source_digest="ab" * 32, tensors=(ModuleTensor(name="weight", shape=(8,)),))
+    job = built(job_of(), found)
+    allowing = CONFIG.model_copy(
+        update={"allow_modules": (PACKAGE,), "module_path": tmp_path / "code"}
+    )
+    for config, what in [(CONFIG, "trainer.allow_modules"), (allowing, f"{file} has the blake3")]:
+        with worker(tmp_path, job, config) as (line, _):
+            assert what in line.wait_for("refused")["refused"]

@@ -1,0 +1,162 @@
+"""Build somebody's module once, try it, and say what a genesis has to know of it.
+
+A process of its own: {"job", "trainer", "is_checked"} as JSON comes in by standard input, {"built"}
+or {"refused"} goes out by standard output; what the module prints goes to standard error. Tried is
+what would spoil a network later: a loss that is none, one that chance plays a part in, and what a
+step changes beside the trainable parameters.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from math import isfinite, sqrt
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from daa_node.errors import TrainerFailed, UserError
+from daa_node.tensors import Float32Array, TensorSpec
+from daa_node.training.config import ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.models.module import ModuleLoss, build_module, trainable
+from daa_node.training.models.parameters import FlatParameters
+from daa_node.training.module_config import BuiltModule, ModuleTensor
+from daa_node.training.module_source import Build, ModuleAccess, find_source, load_build
+from daa_node.updates.grid import GRID_ONE
+from daa_node.updates.initial_weights import STD_MAX
+
+WINDOWS = 2  # of the batch that it is tried on
+# A mean of chance alone is so many deviations of a mean off in one tensor of 16,000.
+CHANCE_DEVIATIONS = 4
+APART_MAX = 1e-4  # of two gradients: more than a device that does not repeat itself rounds
+SMALLEST = 1e-30
+
+
+def probe(job: TrainingJob, access: ModuleAccess, is_checked: bool) -> BuiltModule:
+    """`is_checked`: others train its steps again. Raises UserError for what none can train."""
+    model = job.model
+    assert model.path is not None
+    source = find_source(model.path, access)
+    build = load_build(model.path, source, access)
+    module = build_module(model, build, job.seed)
+    tensors = [
+        _tensor(model, name, parameter.detach().numpy().reshape(-1), tuple(parameter.shape))
+        for name, parameter in trainable(module).items()
+    ]
+    _check_constants(model, module, build, job.seed)
+    _try(job, module, is_checked)
+    return BuiltModule(source_digest=source.digest, tensors=tuple(tensors))
+
+
+def _tensor(
+    model: ModelConfig, name: str, values_D: Float32Array, shape: tuple[int, ...]
+) -> ModuleTensor:
+    """Starts like the module's own: constant as that is, or of its mean and deviation."""
+    if values_D.size == 0 or not np.isfinite(values_D).all():
+        raise UserError(f"the model {model.path}: {name} is empty, or holds what is no number")
+    exact_D = values_D.astype(np.float64)
+    mean, std = float(exact_D.mean()), float(exact_D.std())
+    if (values_D == values_D[0]).all():
+        mean, std = float(values_D[0]), 0.0
+    elif abs(mean) <= CHANCE_DEVIATIONS * std / sqrt(values_D.size):
+        mean = 0.0
+    if round(std * GRID_ONE) > STD_MAX:
+        raise UserError(
+            f"the model {model.path}: {name} starts with a deviation of {std:.3g}, at most "
+            f"{STD_MAX // GRID_ONE} is possible"
+        )
+    return ModuleTensor(
+        name=name, shape=shape, std=round(std * GRID_ONE), fill=round(mean * GRID_ONE)
+    )
+
+
+def _constants(module: nn.Module) -> Mapping[str, Tensor]:
+    """All that it computes with beside what is trained."""
+    frozen = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    return {**dict(module.named_buffers()), **frozen}
+
+
+def _check_constants(model: ModelConfig, module: nn.Module, build: Build, seed: int) -> None:
+    """Two builds of different seeds have the same ones."""
+    again = _constants(build_module(model, build, seed + 1))
+    for name, constant in _constants(module).items():
+        if name not in again or not torch.equal(constant, again[name]):
+            raise UserError(
+                f"the model {model.path}: {name} comes out otherwise each time, and only trainable "
+                "parameters are agreed between nodes: make it a parameter that requires a "
+                "gradient, or give it fixed values"
+            )
+
+
+def _try(job: TrainingJob, module: nn.Module, is_checked: bool) -> None:
+    model = job.model
+    specs = [TensorSpec(name, tuple(p.shape)) for name, p in trainable(module).items()]
+    parameters = FlatParameters(specs, torch.device("cpu"))
+    parameters.load(torch.cat([p.detach().reshape(-1) for p in trainable(module).values()]))
+    before = {name: constant.clone() for name, constant in _constants(module).items()}
+    loss_of, batch = ModuleLoss(model.path, module), _batch(job)
+    taken: list[tuple[float, Tensor]] = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        parameters.gradient_D.zero_()
+        try:
+            loss = loss_of(parameters.views, *batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+        except (TrainerFailed, RuntimeError) as fault:
+            shapes = " and ".join(f"{list(part.shape)} {part.dtype}" for part in batch)
+            raise UserError(
+                f"the model cannot be trained on data of kind {job.data.kind}: {fault} "
+                f"(inputs and targets are {shapes})"
+            ) from None
+        taken.append((float(loss.detach()), parameters.gradient_D.clone()))
+    (loss_nats, gradient_D), (_, again_D) = taken
+    if not isfinite(loss_nats) or not bool(torch.isfinite(gradient_D).all()):
+        raise UserError(f"the model {model.path}: its first loss, or gradient, is no number")
+    apart = float((gradient_D - again_D).norm() / gradient_D.norm().clamp(min=SMALLEST))
+    if is_checked and apart > APART_MAX:
+        raise UserError(
+            f"the model {model.path}: two gradients of one batch are {apart:.1e} apart, so nobody "
+            "can check its steps by training them again: leave out what draws by chance, as "
+            "dropout does, or switch checks off in the job, spot_checks: {share: [0, 1]}"
+        )
+    for name, constant in _constants(module).items():
+        if not torch.equal(constant, before[name]):
+            raise UserError(
+                f"the model {model.path}: a step changes {name}, and only trainable parameters are "
+                "agreed between nodes: of batch norm take another kind, or no running statistics"
+            )
+
+
+def _batch(job: TrainingJob) -> tuple[Tensor, Tensor]:
+    """In the shapes of the job's data; of what may come, the largest is there."""
+    chance, model = torch.Generator().manual_seed(0), job.model
+    if job.data.are_pictures:
+        features = model.picture_channels * model.picture_side**2
+        pictures = torch.rand(WINDOWS, features, generator=chance) - 0.5
+        return pictures, torch.full((WINDOWS,), model.classes - 1)
+    tokens = torch.randint(model.vocabulary, (WINDOWS, model.context + 1), generator=chance)
+    tokens[0] = model.vocabulary - 1
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def main() -> None:
+    """Answers one request."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    request = json.load(sys.stdin)
+    answer: dict[str, object]
+    config = TrainerConfig.model_validate_json(request["trainer"])
+    job = TrainingJob.model_validate_json(request["job"])
+    torch.set_num_threads(config.threads)
+    try:
+        built = probe(job, ModuleAccess.of(config), request["is_checked"])
+        answer = {"built": built.model_dump(mode="json")}
+    except UserError as refused:
+        answer = {"refused": str(refused)}
+    with answers:
+        json.dump(answer, answers)
+
+
+if __name__ == "__main__":
+    main()
