@@ -383,6 +383,7 @@ def chain_facts(made: Genesis) -> ChainFacts:
             first_weights=lambda: genesis_weights(job.model, job.seed),
             rates=OuterRates(job.updates.outer_lr, job.updates.outer_momentum),
             delta_format=job.updates.delta_format,
+            first_root=job.model.first_root,
         ),
         set_fault=set_fault,
     )

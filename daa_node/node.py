@@ -14,6 +14,7 @@ import trio
 from daa_node.agreement.wan_bft import WanBft, see_others_through, until_hopeless
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.errors import TrainerFailed
+from daa_node.genesis import chain_facts
 from daa_node.node_parts import NodeParts
 from daa_node.observability import events
 from daa_node.rounds.job_runner import JobRunner
@@ -40,7 +41,11 @@ class _Node:
 
     async def run(self) -> str:
         parts, wiring = self._parts, self._wiring
-        await wiring.open_chain(await _outliving_workers(parts.trainer.initial_state))
+        states = chain_facts(parts.genesis).states
+        if states.first_root is not None:
+            await wiring.open_chain(states.first_state)
+        else:
+            await wiring.open_chain(await _outliving_workers(parts.trainer.initial_state))
         agreement = await wiring.restore_agreement()
         await wiring.kept_health.load()
         disputes, canaries = wiring.make_disputes(agreement)
@@ -89,6 +94,7 @@ class _Node:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(loop.watch_others)
             nursery.start_soon(self._end_drain, nursery.cancel_scope)
+            await self._wiring.make_first_weights().bring()
             await _outliving_workers(runner.restore_state)
             await runner.recall()
             reason = await loop.run()

@@ -19,6 +19,7 @@ from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.observability.events import EventLog
+from daa_node.rounds.first_weights import ReadFile
 from daa_node.seams import (
     BlobStore,
     BulkTransport,
@@ -100,3 +101,4 @@ class NodeParts:
     web: Web | None = None  # no gateway, or a world without browsers
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None
+    read_first_weights: ReadFile = lambda: None  # see rounds.first_weights

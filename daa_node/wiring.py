@@ -45,7 +45,7 @@ from daa_node.gateway.proofs import Certificates, Links, SnapshotChunks
 from daa_node.gateway.task_desk import Evidence
 from daa_node.gateway.training_pieces import Gradients, Losses, Segments, Slices, Workshop
 from daa_node.gateway.volunteers import Surroundings, Volunteers, door_for_both
-from daa_node.genesis import GENESIS_REQUEST, check_rules_of, round_rules
+from daa_node.genesis import GENESIS_REQUEST, chain_facts, check_rules_of, round_rules
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.contacts import Contacts
@@ -60,6 +60,7 @@ from daa_node.node_parts import NodeParts
 from daa_node.observability import events
 from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.claims import Claims
+from daa_node.rounds.first_weights import FirstWeights
 from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
@@ -168,6 +169,18 @@ class Wiring:
         genesis = self._parts.genesis
         vertex = genesis_vertex(first_state, genesis.committee.root)
         await self.chain.open(vertex, genesis_block(genesis.chain_id, vertex.vertex_id))
+
+    def make_first_weights(self) -> FirstWeights:
+        parts, states = self._parts, chain_facts(self._parts.genesis).states
+        return FirstWeights(
+            vertex=genesis_vertex(states.first_state, parts.genesis.committee.root),
+            rules=states,
+            chain=self.chain,
+            peers=self._peers,
+            offload=parts.offload,
+            events=parts.events,
+            read_file=parts.read_first_weights,
+        )
 
     async def restore_agreement(self) -> WanBft:
         """With all that this node has signed and seen final. Raises StorageFailed."""

@@ -31,7 +31,6 @@ from daa_node.checkpoints.layout import (
     final_name,
 )
 from daa_node.checkpoints.publish import genesis_vertex, step_of, vertex_on
-from daa_node.checkpoints.replay import ReplayedState
 from daa_node.errors import PeerFault, UserError
 from daa_node.identity.validators import check_signatures, keys_brought
 
@@ -99,9 +98,7 @@ def find_vertex(vertices: Sequence[Vertex], text: str) -> Vertex | None:
 def certified_chain(files: ChainReader, facts: ChainFacts) -> Certified:
     """Judge headers and proofs among a chain's files. Blocking; takes no lock."""
     listing = files.listing()
-    state = ReplayedState(facts.states)
-    state.start()
-    first = genesis_vertex(state.ref(), facts.first.committee.root)
+    first = genesis_vertex(facts.states.first_state, facts.first.committee.root)
     problems = list(listing.strange)
     contents = read_contents(files, listing, facts, problems)
     judge = _Judge(facts, listing, contents, problems)

@@ -100,6 +100,7 @@ class ChainStore:
         self.groups = GroupWriter(store, work)  # all writing goes through it
         self.path = FinalPath()  # as of the last look upwards
         self._walking = PromptLock()
+        self._first: VertexId | None = None
         self._tip: tuple[Block, Certificate | None] | None = None
         # Of each epoch; of one that is over, its end. A certificate has a signature of each member,
         # and epochs are as many as a chain is long: it stays on the disk.
@@ -110,6 +111,7 @@ class ChainStore:
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
         """Repair what a crash left, make the genesis files if there are none, learn the tips."""
         record, first_id = self.groups.record, genesis_vertex.vertex_id
+        self._first = first_id
         block = record(BLOCKS, genesis_block.id.hex(), encode_block(genesis_block))
         await self.groups.add([[block, record(VERTICES, first_id.hex(), genesis_vertex.encode())]])
         for name in await self.store.record_names(VERTICES):
@@ -228,6 +230,12 @@ class ChainStore:
         weights = await self._manifest(vertex.model_root)
         momentum = await self._manifest(vertex.outer_state_root)
         return None if weights is None or momentum is None else (weights, momentum)
+
+    async def first_snapshot(self) -> tuple[Manifest, Manifest] | None:
+        """That of the genesis vertex, which there is where its weights came from a file."""
+        assert self._first is not None, "open() comes first"
+        first = await self.vertex(self._first)
+        return None if first is None else await self.snapshot(first)
 
     async def chunk(self, digest: Digest) -> bytes:
         """A snapshot's chunk, verified."""

@@ -36,7 +36,7 @@ def replayed_state(certified: Certified, vertex: Vertex, rules: StateRules) -> R
     while start and not certified.has_snapshot(certified.chain[start]):
         start -= 1
     try:
-        if start:
+        if start or rules.first_root is not None:
             base = certified.chain[start]
             roots = (base.model_root, base.outer_state_root)
             state.load(*(_snapshot(files, root) for root in roots))

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from daa_dag.chunking import Manifest, cut, manifest_of
+from daa_dag.ids import BlobRoot, digest_of
 from daa_node.seams import StateRef
 from daa_node.tensors import (
     GRID_DTYPE,
@@ -28,9 +29,10 @@ class StateRules:
     """What a genesis says of states: their tensors, how they start and how they step."""
 
     tensors: tuple[TensorSpec, ...]
-    first_weights: Callable[[], Int32Array]  # the D genesis weights
+    first_weights: Callable[[], Int32Array]  # the D genesis weights, unless they have a root
     rates: OuterRates
     delta_format: DeltaFormat
+    first_root: BlobRoot | None = None  # of weights from a file, which nobody can compute
 
     @cached_property
     def parameter_count(self) -> int:
@@ -42,6 +44,18 @@ class StateRules:
         """How weights, and momentum alike, are cut."""
         return cut(grid_sizes_bytes(self.tensors))
 
+    @cached_property
+    def first_state(self) -> StateRef:
+        """What the genesis vertex names: the first weights, and a momentum of zeros."""
+        if self.first_root is None:
+            state = ReplayedState(self)
+            state.start()
+            return state.ref()
+        sizes = self.chunk_sizes
+        zeros = {size: digest_of(bytes(size)) for size in {*sizes}}
+        momentum = Manifest(tuple(sizes), tuple(zeros[size] for size in sizes))
+        return StateRef(self.first_root, momentum.root)
+
 
 class ReplayedState:
     """One state; `start`, `load` or `apply` change it in place."""
@@ -52,7 +66,8 @@ class ReplayedState:
         self.momentum_D: Int32Array = np.zeros(rules.parameter_count, GRID_DTYPE)
 
     def start(self) -> None:
-        """Become the genesis state."""
+        """Become the genesis state; of weights from a file it is a snapshot to `load`."""
+        assert self._rules.first_root is None
         self.weights_D[:] = self._rules.first_weights()
         self.momentum_D[:] = 0
 

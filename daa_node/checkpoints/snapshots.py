@@ -79,6 +79,7 @@ class Held:
     vertices: dict[int, Vertex]
     delta_heights: tuple[int, ...]
     snapshots: dict[int, tuple[Manifest, Manifest]]
+    first: tuple[Manifest, Manifest] | None = None  # weights from a file, which always stay
 
     def names(self, going: Prunable) -> set[str]:
         """The files that go, without those that what stays needs too."""
@@ -87,6 +88,7 @@ class Held:
         names = self._delta_names(going.delta_heights) - self._delta_names(staying)
         gone = [self.snapshots[height] for height in going.snapshot_heights]
         kept = [self.snapshots[height] for height in {*self.snapshots} - {*going.snapshot_heights}]
+        kept += [self.first] if self.first is not None else []
         return names | (snapshot_names(gone) - snapshot_names(kept))
 
     def _delta_names(self, heights: Iterable[int]) -> set[str]:
@@ -112,7 +114,7 @@ async def held_by(chain: ChainStore) -> Held:
         if not has_delta and snapshot is None:
             break
         vertex = await chain.vertex(vertex.parents[0])
-    return Held(vertices, tuple(deltas), snapshots)
+    return Held(vertices, tuple(deltas), snapshots, await chain.first_snapshot())
 
 
 async def prune(chain: ChainStore, policy: Retention) -> int:

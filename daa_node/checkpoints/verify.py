@@ -215,8 +215,10 @@ class _Verifier:
             start = max(whole, default=start)
         self._report.replayed_from = start
         state = ReplayedState(self._facts.states)
-        if start:
+        if start or self._facts.states.first_root is not None:
             vertex = self._chain[start]
+            for root in () if start else (vertex.model_root, vertex.outer_state_root):
+                self._need(f"{MANIFESTS}/{root.hex()}", "the first weights came from a file")
             weights = self._snapshot_bytes(vertex.model_root)
             momentum = self._snapshot_bytes(vertex.outer_state_root)
             if weights is None or momentum is None:

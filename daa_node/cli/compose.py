@@ -36,6 +36,7 @@ from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
 from daa_node.adapters.trainer_process import TrainerProcess
 from daa_node.adapters.worker_process import Spawn
+from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
@@ -72,6 +73,7 @@ SHOWN = {
     names.PAGE_MISSING,
     names.DESCRIPTORS_SHORT,
     names.QUARANTINED,
+    names.FIRST_WEIGHTS_AWAITED,
     names.KEY_ELSEWHERE,
     names.TRAINER_LOST,
     names.TRAINER_REFUSED,
@@ -234,6 +236,11 @@ class _Daemon:
                     start_outside=self._start_outside,
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
+                    read_first_weights=lambda: (
+                        read_weights(directory.weights, job.model.tensors())
+                        if directory.weights.exists()
+                        else None
+                    ),
                 )
                 reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()

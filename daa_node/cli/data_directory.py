@@ -8,6 +8,7 @@ D/chain/       everything certified          D/work/         caches: states, upd
 D/agreement/   what this node signed         D/trainer/      the worker's own
 D/network      the chain id all that is of   D/networks/     what it has of other networks
 D/tags.json    names that its operator gave to vertices
+D/weights.safetensors  first weights, where the network began with some; members have them, too
 """
 
 import fcntl
@@ -37,6 +38,7 @@ class DataDirectory:
         self._begun = root / "VERSION.part"  # until a node is whole
         self.config = root / "config.yaml"
         self.genesis = root / "genesis.json"
+        self.weights = root / "weights.safetensors"
         self.keys = root / "keys"
         self.lock = root / "node.lock"
         self.control = root / "control.sock"

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from daa_dag.chunking import cut, manifest_of
 from daa_node import config as node_config
 from daa_node import config_file, genesis
 from daa_node.adapters.probe_process import probe_module
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.agreement.signer import is_for_good
+from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
 from daa_node.errors import StorageFailed, UserError
@@ -20,6 +22,7 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import Role
 from daa_node.network.config import HOST_KINDS, NetworkConfig
 from daa_node.seams import Address
+from daa_node.tensors import grid_sizes_bytes
 from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.files import digest_of_content
 from daa_node.training.module_config import check_allowed
@@ -195,14 +198,28 @@ class Records:
     trainers: Sequence[Path] = ()
 
 
-def create_genesis(job_path: Path, records: Records, out: Path, root: Path, as_json: bool) -> None:
-    """`root`: the node whose settings say whether, and where, the job's own model may be built."""
+def create_genesis(
+    job_path: Path,
+    records: Records,
+    out: Path,
+    root: Path,
+    weights: Path | None,
+    as_json: bool,
+) -> None:
+    """`root`: the node whose settings say whether, and where, the job's own model may be built.
+
+    `weights`: a file of the first weights.
+    """
     if out.exists():
         raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
     text = read_text(job_path, "job", "see configs/demo.yaml for one")
     job = pinned(config_file.load(str(job_path), text, genesis.Job).value, job_path)
+    if job.model.built is not None or job.model.weights_root is not None:
+        raise UserError("model.built and model.weights_root are what this command finds out")
     if job.model.kind == "module":
         job = _with_built_module(job, DataDirectory(root))
+    if weights is not None:
+        job = _with_weights(job, weights)
     voting, training = (
         [(str(path), identity.record_from_file(path)) for path in paths]
         for paths in (records.validators, records.trainers)
@@ -219,6 +236,11 @@ def create_genesis(job_path: Path, records: Records, out: Path, root: Path, as_j
     _warn_of_liars(made)
     _warn_of_haste(made)
     report.put("Next: copy it to every node's directory as D/genesis.json, then daa-node run")
+    if weights is not None:
+        report.put(
+            f"One host at least needs {weights} as D/{DataDirectory(root).weights.name}; the "
+            "others get the weights from it, or have the file themselves"
+        )
 
 
 def pinned(job: genesis.Job, job_path: Path) -> genesis.Job:
@@ -255,18 +277,28 @@ def show_digest(path: Path, as_json: bool) -> None:
 
 def _with_built_module(job: genesis.Job, directory: DataDirectory) -> genesis.Job:
     """The job with what its model is when it is built. Raises UserError."""
-    if job.model.built is not None:
-        raise UserError("model.built is what `genesis create` finds out: leave it out of the job")
     directory.check()
     trainer = identity.trainer_settings(identity.open_config(directory).value, directory)
     assert job.model.path is not None
     check_allowed(job.model.path, trainer.allow_modules)
     training = TrainingJob(model=job.model, data=job.data, seed=job.seed)
     built = probe_module(training, trainer, job.spot_checks.is_on)
+    return _with_model(job, built=built)
+
+
+def _with_weights(job: genesis.Job, path: Path) -> genesis.Job:
+    """The job that begins with those of the file. Raises UserError."""
+    specs = job.model.tensors()
+    weights_D = read_weights(path, specs)
+    root = manifest_of(weights_D.data, cut(grid_sizes_bytes(specs))).root
+    return _with_model(job, weights_root=root.hex())
+
+
+def _with_model(job: genesis.Job, **found: object) -> genesis.Job:
     try:
-        model = ModelConfig.model_validate({**job.model.model_dump(), "built": built})
+        model = ModelConfig.model_validate({**job.model.model_dump(), **found})
     except ValidationError as invalid:
-        raise UserError(f"the model {job.model.path}: {genesis.words_of(invalid)}") from None
+        raise UserError(f"the job's model: {genesis.words_of(invalid)}") from None
     return job.model_copy(update={"model": model})
 
 

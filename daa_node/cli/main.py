@@ -125,6 +125,10 @@ def create(
         typer.Option(metavar="RECORD", help="The record of one that trains and does not vote."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("genesis.json"),
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="First weights, a safetensors file. Without: by lot."),
+    ] = None,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
@@ -138,7 +142,7 @@ def create(
     from daa_node.cli import local
 
     records = local.Records(validator, trainer or [])
-    local.create_genesis(job, records, out, directory, as_json)
+    local.create_genesis(job, records, out, directory, weights, as_json)
 
 
 @genesis_app.command(name="show")

@@ -97,6 +97,7 @@ PAST_FORKED = EventName("past_forked")  # round, sources: two quorums of it; nob
 # Blobs, checkpoints, the worker
 BLOB_FETCHED = EventName("blob_fetched")  # root, size_bytes, wall_s
 CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, wall_s
+FIRST_WEIGHTS_AWAITED = EventName("first_weights_awaited")  # root, why
 SNAPSHOT_STORED = EventName("snapshot_stored")  # height, wall_s
 DATA_PRUNED = EventName("data_pruned")  # count: of files that retention let go of
 CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height

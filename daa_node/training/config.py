@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from daa_dag.ids import Digest, digest_of
+from daa_dag.ids import BlobRoot, Digest, digest_of
 from daa_node.tensors import TensorSpec, parameter_count_of
 from daa_node.training.data_places import (
     DIGEST_PATTERN,
@@ -84,6 +84,7 @@ def _he(fan_in: int) -> int:
 # Of ModelConfig: each kind has its own, and the genesis names no others.
 _OF_BUILT_IN = frozenset({"depth", "width", "heads"})
 _OF_MODULE = frozenset({"path", "arguments", "built"})
+_UNLESS_GIVEN = frozenset({"weights_root"})
 
 
 class ModelConfig(BaseModel):
@@ -91,7 +92,8 @@ class ModelConfig(BaseModel):
 
     `heads` is the byte GPT's alone, `context` and `vocabulary` are for what reads tokens, and for
     what reads pictures, which are square, what begins with `picture`, and `classes`. `path`,
-    `arguments` and `built` are those of a module; `built` is written by `genesis create`.
+    `arguments` and `built` are those of a module. `genesis create` writes `built` and
+    `weights_root`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -108,6 +110,9 @@ class ModelConfig(BaseModel):
     path: str | None = Field(None, pattern=BUILDER, description="package.module:build")
     arguments: Arguments | None = Field(None, description="of that function, by name")
     built: BuiltModule | None = None
+    weights_root: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="of first weights from a file"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -133,12 +138,19 @@ class ModelConfig(BaseModel):
     @model_serializer(mode="wrap")
     def _what_is_of_its_kind(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         others = _OF_BUILT_IN if self.kind == "module" else _OF_MODULE
+        if self.weights_root is None:
+            others |= _UNLESS_GIVEN
         return {name: value for name, value in handler(self).items() if name not in others}
 
     @property
     def is_known(self) -> bool:
         """Whether its tensors are: of a module they are not before the genesis is made."""
         return self.kind != "module" or self.built is not None
+
+    @property
+    def first_root(self) -> BlobRoot | None:
+        """Of first weights that came from a file; None if they follow from seed and tensors."""
+        return None if self.weights_root is None else BlobRoot(bytes.fromhex(self.weights_root))
 
     @property
     def is_canonical(self) -> bool:

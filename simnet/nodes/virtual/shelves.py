@@ -36,7 +36,6 @@ from daa_node.checkpoints.layout import (
     VERTICES,
 )
 from daa_node.checkpoints.publish import genesis_vertex
-from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.verify import verify_files
 from daa_node.genesis import Genesis, chain_facts
 from simnet.nodes.virtual.disk import Disk
@@ -190,7 +189,5 @@ class _ChainOnDisk:
 
 def first_block(genesis: Genesis) -> Block:
     """What the final chain begins with."""
-    state = ReplayedState(chain_facts(genesis).states)
-    state.start()
-    vertex = genesis_vertex(state.ref(), genesis.committee.root)
+    vertex = genesis_vertex(chain_facts(genesis).states.first_state, genesis.committee.root)
     return genesis_block(genesis.chain_id, vertex.vertex_id)

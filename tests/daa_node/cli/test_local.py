@@ -11,10 +11,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from blake3 import blake3
+from safetensors.numpy import save_file
 
+from daa_dag.chunking import manifest_of
 from daa_node.cli import identity
 from daa_node.errors import UserError
 from daa_node.genesis import Job, create
@@ -496,3 +499,31 @@ def test_a_genesis_with_a_module_that_was_not_built_is_refused(
     payload = identity.record_from_file(record)
     with pytest.raises(UserError, match="job.model.built: this key is required"):
         create(job, [("n", payload)], bytes(32))
+
+
+def test_first_weights_come_from_a_file_that_fits_the_model(
+    command: Command, tmp_path: Path
+) -> None:
+    job, out, node = tmp_path / "job.yaml", tmp_path / "genesis.json", tmp_path / "n"
+    job.write_text(JOB + "model: {kind: mlp, depth: 1, width: 8}\ndata: {kind: digits}\n")
+    file, words = tmp_path / "first.safetensors", ("--validator", make_node(command, node))
+    tensors = {
+        "layers.0.weight": np.full((64, 8), 0.25, np.float32),
+        "layers.0.bias": np.zeros(8, np.float32),
+        "head.weight": np.zeros((8, 10), np.float32),
+    }
+    save_file(tensors, file)
+    short = command("genesis", "create", job, *words, "--weights", file, "--out", out)
+    assert short.code == 2
+    assert f"{file} has not the weights of this model: it lacks head.bias" in short.err
+    save_file({**tensors, "head.bias": np.ones(10, np.float32)}, file)
+    done = command("genesis", "create", job, *words, "--weights", file, "--out", out)
+    assert done.code == 0, done.err
+    assert f"needs {file} as D/weights.safetensors" in done.out
+    model = json.loads(command("genesis", "show", "--file", out, "--json").out)["job"]["model"]
+    weights_D = np.repeat([2**22, 0, 0, 2**24], [512, 8, 80, 10]).astype("<i4")
+    root = manifest_of(weights_D.data, [2048, 32, 320, 40]).root
+    assert model["weights_root"] == root.hex()
+    job.write_text(job.read_text().replace("width: 8", f'width: 8, weights_root: "{"a" * 64}"'))
+    by_hand = command("genesis", "create", job, *words, "--out", tmp_path / "other.json")
+    assert (by_hand.code, "what this command finds out" in by_hand.err) == (2, True)
