@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 HOSTS = {"alice": "127.0.0.1", "bob": "127.0.0.2", "carol": "127.0.0.3"}
 TRAINED_S = 150.0
+SAMPLE = 'daa-node sample --prompt "ROMEO: " --tokens 200 --dir alice'
 SIMULATION = ("simnet run partition --seed 7 --out result", "simnet report result")
 
 
@@ -126,6 +127,7 @@ def test_every_command_of_the_readme_is_tested_here() -> None:
             "daa-node init --dir alice",
             "daa-node checkpoint export --dir alice --out model.safetensors",
         ),
+        SAMPLE,
         *SIMULATION,
         "daa-node config show --origin --dir alice",
     }
@@ -169,6 +171,7 @@ def test_two_hosts_work_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> N
         said[command] = hosts.do(command)
     assert "everything holds" in said["daa-node checkpoint verify --dir alice"]
     assert (hosts.directory / "model.safetensors").stat().st_size > 1_000_000
+    assert hosts.do(SAMPLE).startswith("ROMEO: ")
     hosts.do("daa-node checkpoint verify --dir bob")
     assert "# default" in hosts.do("daa-node config show --origin --dir alice")
 

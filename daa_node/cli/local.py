@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from daa_dag.chunking import cut, manifest_of
 from daa_node import config as node_config
 from daa_node import config_file, genesis
-from daa_node.adapters.probe_process import probe_module
+from daa_node.adapters.asked_process import probe_module
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.agreement.signer import is_for_good
 from daa_node.checkpoints.weights_file import read_weights

@@ -249,6 +249,29 @@ def demo(
 
 
 @app.command()
+def sample(
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What the text begins with.")],
+    tokens: Annotated[int, typer.Option(metavar="N", help="Bytes to write.")] = 200,
+    temperature: Annotated[
+        float, typer.Option(metavar="T", help="0: the likeliest byte always. Higher: bolder.")
+    ] = 0.8,
+    seed: Annotated[
+        int | None, typer.Option(metavar="S", min=0, help="The same again. Without: by lot.")
+    ] = None,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Let the newest certified model write text.
+
+    It reads the chain of the node, whether its daemon runs or not. For language models over bytes:
+    byte_gpt, or a model of your own that has logits(inputs).
+    """
+    from daa_node.cli.sample import sample as write
+
+    write(directory, prompt, tokens, temperature, seed, as_json)
+
+
+@app.command()
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
     """Show what the running node does, and why."""
     from daa_node.cli import remote

@@ -1,16 +1,13 @@
 """Build somebody's module once, try it, and say what a genesis has to know of it.
 
-A process of its own: {"job", "trainer", "is_checked"} as JSON comes in by standard input, {"built"}
-or {"refused"} goes out by standard output; what the module prints goes to standard error. Tried is
-what would spoil a network later: a loss that is none, one that chance plays a part in, and what a
-step changes beside the trainable parameters.
+A process of its own (see one_question): "is_checked" tells whether others train its steps again.
+Tried is what would spoil a network later: a loss that is none, one that chance plays a part in, and
+what a step changes beside the trainable parameters.
 """
 
-import json
-import os
-import sys
 from collections.abc import Mapping
 from math import isfinite, sqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +20,7 @@ from daa_node.training.models.module import ModuleLoss, build_module, trainable
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.training.module_config import BuiltModule, ModuleTensor
 from daa_node.training.module_source import Build, ModuleAccess, find_source, load_build
+from daa_node.training.one_question import answer_one
 from daa_node.updates.grid import GRID_ONE
 from daa_node.updates.initial_weights import STD_MAX
 
@@ -140,23 +138,10 @@ def _batch(job: TrainingJob) -> tuple[Tensor, Tensor]:
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def main() -> None:
-    """Answers one request."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    request = json.load(sys.stdin)
-    answer: dict[str, object]
-    config = TrainerConfig.model_validate_json(request["trainer"])
-    job = TrainingJob.model_validate_json(request["job"])
-    torch.set_num_threads(config.threads)
-    try:
-        built = probe(job, ModuleAccess.of(config), request["is_checked"])
-        answer = {"built": built.model_dump(mode="json")}
-    except UserError as refused:
-        answer = {"refused": str(refused)}
-    with answers:
-        json.dump(answer, answers)
+def answer(job: TrainingJob, config: TrainerConfig, request: dict[str, Any]) -> Any:
+    """As JSON holds it. Raises UserError."""
+    return probe(job, ModuleAccess.of(config), request["is_checked"]).model_dump(mode="json")
 
 
 if __name__ == "__main__":
-    main()
+    answer_one(answer)

@@ -69,24 +69,55 @@ class ModuleLoss:
 
     def __init__(self, path: str | None, module: nn.Module) -> None:
         self._path = path
+        self._bound = _Bound(path, module)
+
+    def __call__(self, views: Views, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Raises TrainerFailed for whatever the module raises, or returns that is no loss."""
+        loss = self._bound.call("forward", views, inputs, targets)
+        if not isinstance(loss, Tensor) or loss.ndim != 0:
+            raise TrainerFailed(f"{self._path}: forward returned {_said(loss)}, not a scalar loss")
+        return loss
+
+
+class ModuleLogits:
+    """What the module makes of each next token, where it is a language model."""
+
+    def __init__(self, path: str | None, module: nn.Module) -> None:
+        """Raises UserError for a module that has no logits."""
+        if not callable(getattr(module, "logits", None)):
+            raise UserError(f"the model {path} has no method logits(inputs), and so writes no text")
+        self._path = path
+        self._bound = _Bound(path, module)
+
+    def __call__(self, views: Views, tokens_BT: Tensor) -> Tensor:
+        """(B, T, V). Raises TrainerFailed."""
+        logits = self._bound.call("logits", views, tokens_BT)
+        if not isinstance(logits, Tensor) or logits.shape[:-1] != tokens_BT.shape:
+            raise TrainerFailed(f"{self._path}: logits returned {_said(logits)}")
+        return logits
+
+
+class _Bound:
+    """The module, whose parameters lie in a flat vector from the first call on."""
+
+    def __init__(self, path: str | None, module: nn.Module) -> None:
+        self._path = path
         self._module = module
         self._parameters = trainable(module)
         self._views: Views | None = None
 
-    def __call__(self, views: Views, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Raises TrainerFailed for whatever the module raises, or returns that is no loss."""
+    def call(self, method: str, views: Views, *inputs: Tensor) -> Any:
+        """Raises TrainerFailed for whatever the module raises."""
         self._see(views)
         is_training = not torch.is_inference_mode_enabled()
         if self._module.training != is_training:
             self._module.train(is_training)
+        # by a call of the module itself its hooks run, too
+        called = self._module if method == "forward" else getattr(self._module, method)
         try:
-            loss: Any = self._module(inputs, targets)
+            return called(*inputs)
         except Exception as fault:
             raise TrainerFailed(f"{self._path}: {type(fault).__name__}: {fault}") from fault
-        if not isinstance(loss, Tensor) or loss.ndim != 0:
-            said = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)[:80]
-            raise TrainerFailed(f"{self._path}: forward returned {said}, not a scalar loss")
-        return loss
 
     def _see(self, views: Views) -> None:
         if self._views is not views:
@@ -100,6 +131,10 @@ class ModuleLoss:
             parameter = self._parameters[name]
             if parameter.data_ptr() != view.data_ptr() or parameter.grad is not view.grad:
                 raise TrainerFailed(f"{self._path}: the module has put another tensor for {name}")
+
+
+def _said(value: object) -> str:
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)[:80]
 
 
 def _difference(found: Sequence[TensorSpec], agreed: Sequence[TensorSpec]) -> str | None:

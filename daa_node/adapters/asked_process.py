@@ -1,0 +1,70 @@
+"""Processes that answer one question with torch, so that whoever asks never imports it."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from daa_node.adapters.worker_process import interpreter_of
+from daa_node.errors import UserError
+from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.module_config import BuiltModule
+
+# named, not imported: they import torch
+PROBE_MODULE = "daa_node.training.module_probe"
+SAMPLE_MODULE = "daa_node.training.sampler"
+SAID_CHARS_MAX = 1000  # of a process's last words
+
+
+def probe_module(job: TrainingJob, config: TrainerConfig, is_checked: bool) -> BuiltModule:
+    """What a genesis has to know of the job's module; `is_checked`: others train its steps again.
+
+    Raises UserError for a module that is not allowed, not there, or that no network can train.
+    """
+    answer = _ask(PROBE_MODULE, job, config, {"is_checked": is_checked})
+    return BuiltModule.model_validate_json(json.dumps(answer))
+
+
+def sample_bytes(
+    job: TrainingJob, config: TrainerConfig, weights: Path, request: Mapping[str, Any]
+) -> bytes:
+    """What the model goes on with; `weights` is a grid vector, `request` that of the sampler.
+
+    Raises UserError.
+    """
+    answer = _ask(SAMPLE_MODULE, job, config, {**request, "weights": str(weights)})
+    return bytes.fromhex(answer)
+
+
+def _ask(module: str, job: TrainingJob, config: TrainerConfig, request: Mapping[str, Any]) -> Any:
+    """Blocks until the process ends. Raises UserError."""
+    command, environment = interpreter_of(module, config.threads)
+    whole = {"job": job.model_dump_json(), "trainer": config.model_dump_json(), **request}
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(whole),
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=config.order_timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"the model took longer than trainer.order_timeout_s, {config.order_timeout_s:g} s",
+            exit_code=1,
+        ) from None
+    except OSError as fault:
+        raise UserError(f"cannot start a process for the model: {fault}", exit_code=1) from None
+    if done.returncode != 0 or not done.stdout:
+        said = done.stderr.strip()[-SAID_CHARS_MAX:]
+        raise UserError(
+            f"the process for the model ended with code {done.returncode}; it said: {said}",
+            exit_code=1,
+        )
+    answer = json.loads(done.stdout)
+    if "refused" in answer:
+        raise UserError(answer["refused"], answer["exit_code"])
+    return answer["done"]

@@ -1,0 +1,81 @@
+"""What the model has learned, for a person to read: text from the newest certified checkpoint."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from daa_node.adapters.asked_process import sample_bytes
+from daa_node.adapters.system_clock import SystemEntropy
+from daa_node.checkpoints.certified import certified_chain
+from daa_node.checkpoints.export import replayed_state
+from daa_node.checkpoints.files import ChainFiles
+from daa_node.cli import checkpoint, identity, report
+from daa_node.cli.compose import training_job
+from daa_node.errors import UserError
+from daa_node.genesis import Job, chain_facts
+from daa_node.training.config import DOCUMENTS
+from daa_node.training.module_config import check_allowed
+
+TOKENS_MAX = 100_000
+BYTE_DATA = ("shakespeare", *DOCUMENTS)  # kinds of data whose tokens are bytes
+SEED_BYTES = 4
+
+
+def sample(
+    root: Path, prompt: str, tokens: int, temperature: float, seed: int | None, as_json: bool
+) -> None:
+    """Print `tokens` bytes that the model goes on with. Needs no daemon. Raises UserError."""
+    if not 1 <= tokens <= TOKENS_MAX:
+        raise UserError(f"--tokens {tokens}: 1 to {TOKENS_MAX}")
+    if not 0 <= temperature <= 100:
+        raise UserError(f"--temperature {temperature:g}: 0 to 100; 0 takes the likeliest byte")
+    if not prompt:
+        raise UserError("--prompt is empty: give one character at least")
+    directory, made = checkpoint.open_chain(root)
+    config = identity.open_config(directory).value
+    trainer = identity.trainer_settings(config, directory)
+    _check_writes(made.job)
+    if made.job.model.path is not None:
+        check_allowed(made.job.model.path, trainer.allow_modules)
+    facts = chain_facts(made)
+    certified = certified_chain(ChainFiles(directory.chain), facts)
+    vertex = certified.find("tip")
+    state = replayed_state(certified, vertex, facts.states)
+    if seed is None:
+        seed = int.from_bytes(SystemEntropy().bytes(SEED_BYTES), "big")
+    request = {
+        "prompt": prompt.encode(errors="surrogateescape").hex(),
+        "count": tokens,
+        "temperature": temperature,
+        "seed": seed,
+    }
+    with TemporaryDirectory(prefix="daa-sample-") as room:
+        weights = Path(room) / "weights"
+        try:
+            state.weights_D.tofile(weights)
+        except OSError as fault:
+            raise UserError(f"cannot write {weights}: {fault.strerror}", exit_code=1) from None
+        written = sample_bytes(training_job(made, directory, config), trainer, weights, request)
+    text = written.decode(errors="replace")
+    if as_json:
+        answer = {
+            "height": vertex.height,
+            "vertex_id": vertex.vertex_id.hex(),
+            "prompt": prompt,
+            "text": text,
+            "seed": seed,
+        }
+        report.put_json(answer)
+        return
+    report.note(f"height {vertex.height}, {vertex.tokens_total} tokens trained; --seed {seed}")
+    report.put(prompt + text)
+
+
+def _check_writes(job: Job) -> None:
+    """Raises UserError unless the network trains a language model over bytes."""
+    kind, tokenizer = job.data.items_kind, job.data.tokenizer
+    if kind not in BYTE_DATA or tokenizer is not None:
+        read = f"data of kind {kind}" if tokenizer is None else "tokens of a tokenizer"
+        raise UserError(
+            f"a model of kind {job.model.kind} on {read} writes no text: sample is for language "
+            f"models over bytes, on data of kind {', '.join(sorted(BYTE_DATA))} without a tokenizer"
+        )
