@@ -19,7 +19,7 @@ from daa_node.cli.free_ports import free_ports
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-HOSTS = {"alice": "127.0.0.1", "bob": "127.0.0.2", "carol": "127.0.0.3"}
+HOSTS = {"alice": "127.0.0.1", "bob": "127.0.0.2", "carol": "127.0.0.3", "dora": "127.0.0.4"}
 TRAINED_S = 150.0
 SAMPLE = 'daa-node sample --prompt "ROMEO: " --tokens 200 --dir alice'
 SIMULATION = ("simnet run partition --seed 7 --out result", "simnet report result")
@@ -35,6 +35,19 @@ def section(first: str, last: str) -> list[str]:
     """The commands from `first` to `last`, both included."""
     all_commands = commands()
     return all_commands[all_commands.index(first) : all_commands.index(last) + 1]
+
+
+def own_model() -> list[str]:
+    return section(
+        "daa-node init --dir dora", 'daa-node sample --prompt "ROMEO: " --tokens 60 --dir dora'
+    )
+
+
+def fenced(begins: str) -> str:
+    """The content of the one fenced block that begins so."""
+    blocks: list[str] = re.findall(r"```\w+\n(.*?)```", README, re.DOTALL)
+    (found,) = [block for block in blocks if block.startswith(begins)]
+    return found
 
 
 class TwoHosts:
@@ -128,6 +141,7 @@ def test_every_command_of_the_readme_is_tested_here() -> None:
             "daa-node checkpoint export --dir alice --out model.safetensors",
         ),
         SAMPLE,
+        *own_model(),
         *SIMULATION,
         "daa-node config show --origin --dir alice",
     }
@@ -174,6 +188,35 @@ def test_two_hosts_work_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> N
     assert hosts.do(SAMPLE).startswith("ROMEO: ")
     hosts.do("daa-node checkpoint verify --dir bob")
     assert "# default" in hosts.do("daa-node config show --origin --dir alice")
+
+
+@pytest.mark.long
+def test_a_model_of_ones_own_trains_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> None:
+    code = hosts.directory / "code"
+    code.mkdir()
+    (code / "my_model.py").write_text(fenced("import torch"))
+    (hosts.directory / "own.yaml").write_text(fenced("name: own-model"))
+    *before, create, copy, run, sample = own_model()
+    for command in before:
+        hosts.do(command)
+    config = hosts.directory / "dora" / "config.yaml"
+    settings = config.read_text()
+    allowed = "trainer:\n" + fenced("  allow_modules")
+    config.write_text(settings.replace("trainer:\n", allowed, 1))
+    for command in (create, copy, run):
+        hosts.do(command)
+    hosts.wait_until("job_ended", "dora")
+    said = hosts.do(sample)
+    assert said.startswith("ROMEO: ")
+    assert len(said) > 40
+    assert "everything holds" in hosts.do("daa-node checkpoint verify --dir dora")
+    hosts.do("daa-node drain --dir dora")
+    assert hosts.daemons["dora"].wait(30) == 0
+    config.write_text(settings)
+    with pytest.raises(
+        AssertionError, match="set trainer.allow_modules: .my_model. in config.yaml"
+    ):
+        hosts.do("exec daa-node run --dir dora")
 
 
 def test_a_simulated_cluster_leaves_a_page(hosts: TwoHosts) -> None:
