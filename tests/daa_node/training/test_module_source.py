@@ -49,18 +49,20 @@ def test_what_runs_is_what_was_read_also_where_its_package_imports_it(tmp_path: 
 def test_of_the_directory_only_allowed_packages_are_found_and_none_in_place_of_another(
     tmp_path: Path,
 ) -> None:
-    write_package(tmp_path, "import json\nimport a_neighbour\n" + RUNS)
-    (tmp_path / "json.py").write_text("raise SystemExit('in place of another')\n")
+    write_package(tmp_path, "import colorsys\nimport a_neighbour\n" + RUNS)
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('in place of another')\n")
     (tmp_path / "a_neighbour.py").write_text("")
     source = find_source(PATH, access(tmp_path))
+    sys.modules.pop("colorsys", None)
     with pytest.raises(UserError, match="No module named 'a_neighbour'"):
         load_build(PATH, source, access(tmp_path))
-    both = ModuleAccess((PACKAGE, "a_neighbour", "json"), tmp_path)
+    both = ModuleAccess((PACKAGE, "a_neighbour", "colorsys"), tmp_path)
+    sys.modules.pop("colorsys", None)
     try:
         assert load_build(PATH, source, both)() == "built"
     finally:
         del sys.modules["a_neighbour"]
-    in_place = find_source("json.decoder:JSONDecoder", both)
+    in_place = find_source("colorsys:rgb_to_hsv", both)
     assert tmp_path not in in_place.file.parents
 
 

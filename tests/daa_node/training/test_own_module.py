@@ -17,6 +17,7 @@ from daa_node.training.core import Core, open_core
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.inner_loop import NORM_EPSILON
+from daa_node.training.module_probe import probe
 from daa_node.training.module_source import NO_MODULES, find_source, load_build
 from daa_node.training.segment_check import Claim
 from daa_node.updates.grid import to_float32
@@ -105,6 +106,17 @@ def test_its_first_step_is_that_of_torch(tmp_path: Path) -> None:
     flat = torch.cat([by_name[spec.name].detach().flatten() for spec in job.model.tensors()])
     assert torch.allclose(torch.from_numpy(shown[1].weights_D), flat, atol=1e-6)
     assert not torch.equal(start, flat)
+
+
+def test_chance_in_training_is_no_part_of_the_held_out_loss(tmp_path: Path) -> None:
+    dropout = "def hidden(self, x):\n    return F.dropout(self.layer(x), 0.5, self.training)"
+    write_package(tmp_path, pictures(dropout))
+    job = job_of()
+    job = built(job, probe(job, access(tmp_path), is_checked=False))
+    core, base_D = core_of(job, tmp_path), genesis_weights(job.model, job.seed)
+    before = core.evaluate(base_D)
+    core.train_and_seal(replace(ORDER, segment_steps=0), base_D)
+    assert core.evaluate(base_D) == before
 
 
 def test_no_canonical_kernels_take_its_steps(tmp_path: Path) -> None:
