@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from daa_node.errors import TrainerFailed, UserError
@@ -38,13 +39,21 @@ def probe(job: TrainingJob, access: ModuleAccess, is_checked: bool) -> BuiltModu
     source = find_source(model.path, access)
     build = load_build(model.path, source, access)
     module = build_module(model, build, job.seed)
-    tensors = [
-        _tensor(model, name, parameter.detach().numpy().reshape(-1), tuple(parameter.shape))
-        for name, parameter in trainable(module).items()
-    ]
+    try:
+        tensors = [
+            _tensor(model, name, parameter.detach().numpy().reshape(-1), tuple(parameter.shape))
+            for name, parameter in trainable(module).items()
+        ]
+        found = BuiltModule(source_digest=source.digest, tensors=tuple(tensors))
+    except ValidationError as invalid:
+        wrong = invalid.errors()[0]
+        raise UserError(
+            f"the model {model.path}: no genesis can name its tensors: {wrong['msg']} "
+            f"(got {str(wrong['input'])[:80]!r})"
+        ) from None
     _check_constants(model, module, build, job.seed)
     _try(job, module, is_checked)
-    return BuiltModule(source_digest=source.digest, tensors=tuple(tensors))
+    return found
 
 
 def _tensor(

@@ -36,7 +36,7 @@ def sample(
         for _ in range(count):
             window = torch.tensor([written[-context:]])
             # what a larger vocabulary has above bytes is never drawn: no data has it
-            last_V = logits(window)[0, -1, :BYTE_VALUES].double().cpu()
+            last_V = logits(window)[0, -1, :BYTE_VALUES].cpu().double()
             if temperature == 0:
                 drawn = last_V.argmax()
             else:

@@ -69,6 +69,10 @@ def test_one_weight_that_is_used_twice_is_one_tensor(tmp_path: Path) -> None:
             "def hidden(self, x):\n    return self.norm(self.layer(x))",
             "a step changes norm.running_mean",
         ),
+        (
+            "def extra(self):\n    self.register_parameter('a b', nn.Parameter(torch.ones(1)))",
+            "no genesis can name its tensors: .*'a b'",
+        ),
         ("def extra(self):\n    self.double()", "layer.weight is torch.float64, not float32"),
         ("def extra(self):\n    self.requires_grad_(False)", "has no trainable parameter"),
         ("def extra(self):\n    nn.init.normal_(self.layer.weight, 0, 5)", "a deviation of 4|5"),
