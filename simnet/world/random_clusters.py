@@ -15,6 +15,7 @@ from typing import get_args
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
 from simnet.world.links import MILLION
+from simnet.world.node_classes import NodesConfig
 from simnet.world.random_changes import random_changes
 from simnet.world.random_cores import with_core
 from simnet.world.random_faults import (
@@ -31,7 +32,6 @@ from simnet.world.scenario import (
     ChecksConfig,
     DiskFault,
     FaultConfig,
-    NodesConfig,
     Poison,
     Preset,
     Scenario,

@@ -14,6 +14,7 @@ from daa_dag.chunking import CHUNK_BYTES_MAX
 from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
+from simnet.world.node_classes import NODES_MAX, Nat, NodesConfig
 from simnet.world.volunteers import VolunteersConfig
 
 Fidelity = Literal["heap", "light", "trio", "process"]
@@ -98,7 +99,6 @@ KINDS_OF: dict[str, tuple[FaultKind, ...]] = {  # a key of a fault: those that i
     "skew_ms": ("clock",),
     "drift_ppm": ("clock",),
 }
-NODES_MAX = 20_000
 FAULTS_MAX = 256
 CHANGES_MAX = 64
 FOREVER_S = 1e9
@@ -118,20 +118,6 @@ def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
 
 Part = Annotated[float, Field(ge=0, le=1e6)]
 LeastMost = Annotated[tuple[Part, Part], AfterValidator(_ascending)]
-
-
-class NodesConfig(BaseModel):
-    """Some nodes that are alike."""
-
-    model_config = STRICT
-
-    name: str = Field("node", pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="of the class")
-    count: int = Field(4, ge=1, le=NODES_MAX)
-    role: Literal["validator", "trainer", "observer"] = "validator"
-    stake: int = Field(1, ge=1, le=2**40)
-    speed: float = Field(1.0, gt=0, le=1000, description="inner steps, relative to the job's")
-    up_mbit_s: float | None = Field(None, gt=0, description="of its access link; None: topology's")
-    down_mbit_s: float | None = Field(None, gt=0)
 
 
 class TopologyConfig(BaseModel):
@@ -385,6 +371,11 @@ class Scenario(BaseModel):
         return sum(group.count for group in self.nodes)
 
     @property
+    def nats(self) -> tuple[Nat | None, ...]:
+        """Of each node, what it is behind."""
+        return tuple(group.nat for group in self.nodes for _ in range(group.count))
+
+    @property
     def place_count(self) -> int:
         """Of nodes, and of addresses behind them from which volunteers come."""
         return self.node_count + sum(group.addresses for group in self.volunteers)
@@ -434,6 +425,10 @@ class Scenario(BaseModel):
                     yield (), f"`{key}` take `fidelity: light` or `trio`"
             if self.checks.core:
                 yield ("checks", "core"), "`core` takes `fidelity: light` or `trio`"
+        for i, group in enumerate(self.nodes):
+            if group.nat is not None and self.fidelity != "process":
+                said = "`nat` takes `fidelity: process`: only real packets are translated"
+                yield ("nodes", i, "nat"), said
         if count > NODES_MAX:
             yield (), f"{count} nodes, at most {NODES_MAX}"
         if not any(group.role == "validator" for group in self.nodes):

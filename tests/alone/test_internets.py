@@ -8,8 +8,9 @@ from time import monotonic_ns, sleep
 
 import pytest
 
-from simnet.nodes.processes import kernel, probes
+from simnet.nodes.processes import probes
 from simnet.nodes.processes.backends import Findings, examine
+from simnet.nodes.processes.borders import public_address_of
 from simnet.nodes.processes.fork_server import ForkServer
 from simnet.nodes.processes.internets import Internet, tun_internet
 from simnet.nodes.processes.lines import Line
@@ -39,7 +40,7 @@ def world(request: pytest.FixtureRequest, tried: Findings, tmp_path: Path) -> It
         server = ForkServer(tmp_path / "log")
         stack.callback(server.end)
         as_user = request.param.startswith("user")
-        internet = tun_internet(server, NODES, 5, as_user)
+        internet = tun_internet(server, (None,) * NODES, 5, as_user)
         stack.callback(internet.end)
         yield World(server, internet, stack)
 
@@ -49,7 +50,7 @@ class World:
 
     def __init__(self, server: ForkServer, internet: Internet, stack: ExitStack) -> None:
         self.internet = internet
-        self.addresses = [kernel.address_of(node) for node in range(NODES)]
+        self.addresses = [public_address_of(node) for node in range(NODES)]
         self.lines: list[Line] = []
         self._flows = 1000
         for node, address in enumerate(self.addresses):

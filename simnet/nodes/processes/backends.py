@@ -22,6 +22,7 @@ from simnet.nodes.processes.fork_server import ForkServer
 
 SCHEMA_VERSION = 1
 TRIAL_TIMEOUT_S = 20.0
+OF_TUN = ("namespaces", "user_namespaces")  # probes: one of them is enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Backend:
     why: str
     what: str  # one sentence about it
     user_namespace: bool = False
+    boxes: bool = False  # whether nodes may be behind some that translate addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +79,37 @@ def _row(name: str, width: int, ok: bool, why: str) -> str:
     return f"  {name:{width}} {'yes' if ok else 'no '}  {why}"
 
 
-def choose() -> Backend:
-    """The best one that works here, or the one that SIMNET_BACKEND names. Raises UserError."""
-    possible = examine().possible
-    wanted = os.environ.get("SIMNET_BACKEND", possible[0].name)
-    for backend in possible:
-        if backend.name == wanted:
-            return backend
-    names = ", ".join(backend.name for backend in possible)
-    raise UserError(f"SIMNET_BACKEND={wanted} cannot be had here; {names} can: see `simnet doctor`")
+def choose(boxes: bool = False) -> Backend:
+    """The best one that works here, or the one that SIMNET_BACKEND names. Raises UserError.
+
+    `boxes`: nodes are behind boxes that translate addresses, which takes packets.
+    """
+    return chosen(examine(), os.environ.get("SIMNET_BACKEND"), boxes)
+
+
+def chosen(found: Findings, named: str | None, boxes: bool) -> Backend:
+    """Of what was found. Raises UserError."""
+    wanted = named or found.possible[0].name
+    backend = next((each for each in found.possible if each.name == wanted), None)
+    if backend is None:
+        names = ", ".join(each.name for each in found.possible)
+        raise UserError(
+            f"SIMNET_BACKEND={wanted} cannot be had here; {names} can: see `simnet doctor`"
+        )
+    if boxes and not backend.boxes:
+        raise UserError(
+            f"`nat` translates the packets of each node's own network, which takes the backend "
+            f"tun; over {wanted} there are no packets to translate. {_missing(found)}"
+        )
+    return backend
+
+
+def _missing(found: Findings) -> str:
+    """What keeps us from packets, and the remedy."""
+    if any(backend.boxes for backend in found.possible):
+        return "It works here: unset SIMNET_BACKEND"
+    wrong = [probe for probe in found.probes if probe.name in OF_TUN and not probe.ok]
+    return "It fails here: " + "; or ".join(f"{p.name}: {p.detail} ({p.remedy})" for p in wrong)
 
 
 def examine() -> Findings:
@@ -111,6 +135,7 @@ def examine() -> Findings:
         "works, as a user" if as_user else plain.detail,
         "a namespace for each node, and a switch of ours between their TUN devices",
         as_user,
+        boxes=True,
     )
     proxy = Backend(
         "proxy",
@@ -131,7 +156,7 @@ def _attempt(trial: Callable[[], object]) -> None:
 
 
 def _try_tun(as_user: bool) -> None:
-    kernel.namespaces_with_tuns(1, f"daa{os.getpid()}t", as_user)
+    kernel.namespaces_with_tuns(["10.86.0.1"], f"daa{os.getpid()}t", as_user)
 
 
 def _try_real_time() -> None:

@@ -17,8 +17,9 @@ from time import monotonic, sleep
 
 from daa_node.adapters import control_socket
 from daa_node.errors import UserError
-from simnet.nodes.processes import daemon, hardware, kernel, nodes, probes
+from simnet.nodes.processes import daemon, hardware, nodes, probes
 from simnet.nodes.processes.backends import Backend, choose
+from simnet.nodes.processes.borders import own_address_of
 from simnet.nodes.processes.daemon import Nature
 from simnet.nodes.processes.fork_server import ForkServer
 from simnet.nodes.processes.internets import Internet, open_internet
@@ -79,6 +80,7 @@ class Cluster:
     ) -> None:
         topology = Topology(scenario, Streams(scenario.seed))
         self.conditions = LinkConditions(topology.link, scenario.node_count)
+        self._nats = scenario.nats
         self.internet = internet
         self.backend = backend
         self.nodes = [Node(index, nature) for index, nature in enumerate(natures)]
@@ -86,20 +88,26 @@ class Cluster:
         self._server = server
 
     def measure(self) -> Measurement | None:
-        """What the links do, before anybody uses them; None where datagrams cannot travel."""
+        """What the links do, before anybody uses them; None where datagrams cannot travel.
+
+        Not the ways to nodes that nobody can dial: no datagram comes to them unasked.
+        """
         if not self.internet.dialable:
             return None
         with ExitStack() as stack:
             lines = []
             for node in range(len(self.nodes)):
-                life = partial(probes.serve, kernel.address_of(node))
+                life = partial(probes.serve, own_address_of(node, self._nats[node]))
                 place = self.internet.namespace_of(node)
                 lines.append(self._server.fork_helper(f"probe of node {node}", life, place))
                 stack.callback(lines[-1].close)
             for line in lines:
                 line.hear()  # it is ready: a busy machine forks slowly
             states = self.conditions.states(0)
-            models = {ends: state.model for ends, state in states.items()}
+            hidden = self.internet.addresses.hidden
+            models = {e: state.model for e, state in states.items() if e[1] not in hidden}
+            if not models:
+                return None
             return Probes(lines).measure(models)
 
     def start(self) -> float:
@@ -173,7 +181,7 @@ class Cluster:
 def running(scenario: Scenario, root: Path, scratch: Path) -> Iterator[Cluster]:
     """A cluster below `root`, started by whoever asked. Raises UserError."""
     nodes.check_scenario(scenario)
-    backend = choose()
+    backend = choose(boxes=any(scenario.nats))
     with ExitStack() as stack:
         log, workers = root / "helpers.log", scratch / "workers"
         server = ForkServer(log, None, DAEMON_MODULES)

@@ -9,9 +9,11 @@ from daa_node.cli.free_ports import free_ports
 from daa_node.errors import Unavailable, UserError
 from simnet.nodes.processes import kernel, relay, switch
 from simnet.nodes.processes.backends import Backend
+from simnet.nodes.processes.borders import own_address_of
 from simnet.nodes.processes.fork_server import ForkServer
 from simnet.nodes.processes.lines import Line
 from simnet.world.link_conditions import Ends, LinkStates
+from simnet.world.node_classes import Nat
 from simnet.world.scenario import Scenario
 
 DAEMON_PORT = 4001
@@ -21,7 +23,8 @@ DAEMON_PORT = 4001
 class Addresses:
     """Where nodes are, as multiaddrs without a peer's name."""
 
-    listening: tuple[str, ...]  # of each node
+    listening: tuple[str, ...]  # of each node, on its own device
+    hidden: frozenset[int] = frozenset()  # whom nobody can dial
     announced: str | None = None  # what everybody tells others instead
     doors: Mapping[Ends, str] = field(default_factory=dict)  # instead of where the other listens
 
@@ -65,26 +68,33 @@ def open_internet(backend: Backend, server: ForkServer, scenario: Scenario) -> I
     count, seed = scenario.node_count, scenario.seed
     try:
         if backend.name == "tun":
-            return tun_internet(server, count, seed, backend.user_namespace)
+            return tun_internet(server, scenario.nats, seed, backend.user_namespace)
         return relayed_internet(server, count, seed)
     except Unavailable as failed:
         raise UserError(f"{backend.name}: {failed}", exit_code=1) from None
 
 
-def tun_internet(server: ForkServer, count: int, seed: int, as_user: bool) -> Internet:
-    """A namespace for each node, and our switch between their TUN devices."""
+def tun_internet(
+    server: ForkServer, nats: tuple[Nat | None, ...], seed: int, as_user: bool
+) -> Internet:
+    """A namespace for each node, and our switch between their TUN devices.
+
+    `nats`: of each node, what it is behind.
+    """
+    count, own = len(nats), [own_address_of(node, nat) for node, nat in enumerate(nats)]
     # forked before there may be a user namespace, in which nobody is punctual
-    carrier = server.fork_helper("switch", partial(switch.serve, seed))
+    carrier = server.fork_helper("switch", partial(switch.serve, seed, nats))
     # at most 15 characters, and no other run's
     device = f"daa{os.getpid()}n"
-    made = server.call(partial(kernel.namespaces_with_tuns, count, device, as_user))
+    made = server.call(partial(kernel.namespaces_with_tuns, own, device, as_user))
     try:
         carrier.ask(None, made[count:])
     finally:
         for tun in made[count:]:
             os.close(tun)  # else the devices would outlive the switch
-    listening = (f"/ip4/{kernel.address_of(node)}/tcp/{DAEMON_PORT}" for node in range(count))
-    return Internet(carrier, Addresses(tuple(listening)), made[:count])
+    listening = tuple(f"/ip4/{address}/tcp/{DAEMON_PORT}" for address in own)
+    hidden = frozenset(node for node, nat in enumerate(nats) if nat is not None)
+    return Internet(carrier, Addresses(listening, hidden), made[:count])
 
 
 def relayed_internet(server: ForkServer, count: int, seed: int) -> Internet:
@@ -101,6 +111,7 @@ def relayed_internet(server: ForkServer, count: int, seed: int) -> Internet:
     carrier.ask(ports)
     addresses = Addresses(
         tuple(_on_loopback(port) for port in ports),
+        frozenset(),
         _on_loopback(1),
         {ends: _on_loopback(port) for ends, port in doors.items()},
     )

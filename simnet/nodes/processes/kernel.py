@@ -10,14 +10,14 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 NODES_MAX = 32  # beyond it two cores carry no daemons either
 MTU_BYTES = 1500
 QUEUE_PACKETS = 10_000  # that wait for the switch: 40 ms at 250,000 a second
-NETWORK = "10.86.0"  # seen by nobody outside
+NETMASK = "255.255.0.0"  # around the addresses of nodes, and of the boxes that they are behind
 # Of SCHED_FIFO: above everything ordinary, below what keeps the machine alive; who measures what
 # the carrier of packets does must not keep it from its work.
 CARRIER_PRIORITY, PROBE_PRIORITY = 10, 5
@@ -27,10 +27,6 @@ _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
 _SET_ADDRESS, _SET_NETMASK = 0x8916, 0x891C  # linux/sockios.h
 _GET_FLAGS, _SET_FLAGS, _SET_MTU, _SET_QUEUE = 0x8913, 0x8914, 0x8922, 0x8943
 _IFF_UP = 1
-
-
-def address_of(node: int) -> str:
-    return f"{NETWORK}.{node + 1}"
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -90,8 +86,8 @@ def enter_new_namespace() -> int:
     return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def namespaces_with_tuns(count: int, device_prefix: str, as_user: bool) -> list[int]:
-    """Descriptors of so many namespaces, then those of the TUN device in each.
+def namespaces_with_tuns(addresses: Sequence[str], device_prefix: str, as_user: bool) -> list[int]:
+    """Descriptors of a namespace for each address, then those of the TUN device in each.
 
     What a node sends to another one's address comes out of its device's descriptor as an IP packet,
     and a packet that is written there arrives at the node. We stay in the last namespace. Must be
@@ -100,9 +96,9 @@ def namespaces_with_tuns(count: int, device_prefix: str, as_user: bool) -> list[
     if as_user:
         become_root_of_a_user_namespace()
     namespaces, tuns = [], []
-    for node in range(count):
+    for node, address in enumerate(addresses):
         namespaces.append(enter_new_namespace())
-        tuns.append(_open_tun(f"{device_prefix}{node}", address_of(node)))
+        tuns.append(_open_tun(f"{device_prefix}{node}", address))
     return [*namespaces, *tuns]
 
 
@@ -113,7 +109,7 @@ def _open_tun(name: str, address: str) -> int:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
             _bring_up(door, "lo")
             _configure(door, name, _SET_ADDRESS, _inet(address))
-            _configure(door, name, _SET_NETMASK, _inet("255.255.255.0"))
+            _configure(door, name, _SET_NETMASK, _inet(NETMASK))
             _configure(door, name, _SET_MTU, struct.pack("i", MTU_BYTES))
             with suppress(PermissionError):  # root's alone; others live with the kernel's 500
                 _configure(door, name, _SET_QUEUE, struct.pack("i", QUEUE_PACKETS))

@@ -22,7 +22,7 @@ from itertools import count as numbers
 from time import monotonic_ns, sleep
 from typing import Any
 
-from simnet.nodes.processes.kernel import address_of
+from simnet.nodes.processes.borders import public_address_of
 from simnet.nodes.processes.lines import Line
 from simnet.nodes.processes.probes import Arrivals, Course, Flow, Report
 from simnet.world.link_conditions import Ends
@@ -245,7 +245,12 @@ class Probes:
         start_ns = monotonic_ns() + START_NS
         return {
             ends: Flow(
-                next(self._numbers), address_of(ends[1]), count, size, gap_ns, start_ns + offset_ns
+                next(self._numbers),
+                public_address_of(ends[1]),
+                count,
+                size,
+                gap_ns,
+                start_ns + offset_ns,
             )
             for ends, count, size, gap_ns, offset_ns in wishes
         }

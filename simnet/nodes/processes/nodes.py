@@ -54,7 +54,7 @@ def make_nodes(
         dials = [
             f"{addresses.dial(index, other)}/p2p/{keys[other].peer_id}"
             for other in range(count)
-            if other != index
+            if other != index and other not in addresses.hidden
         ]
         settings = _settings(addresses.listening[index], addresses.announced, dials)
         identity.create_node(directory, settings, keys[index])

@@ -4,28 +4,32 @@ Packets come from one TUN device for each node. `simnet.world.links.Link` says w
 arrives, from a stream of the seed for each direction of each pair; it is written to the other
 device then. Links change over time as the tool says: closed, holding, slower, lossier. The process
 runs under the kernel's real-time scheduler where that is allowed, so that busy daemons do not make
-it late.
+it late. A node behind a box that translates addresses (see borders) is reached through it: a packet
+is translated outward when it is sent, and inward when it arrives.
 """
 
 import gc
 import heapq
 import os
 import select
+import socket
 from dataclasses import dataclass, field
 from time import monotonic_ns, process_time
 from typing import Any
 
 from simnet.nodes.processes import kernel
+from simnet.nodes.processes.borders import Borders, Letter, own_address_of
 from simnet.nodes.processes.lines import Line
 from simnet.world.determinism import Streams
 from simnet.world.link_conditions import Ends, LinkState, LinkStates
 from simnet.world.links import NS, Link
+from simnet.world.node_classes import Nat
 
 READS_AT_ONCE = 64  # packets of one device before the others have their turn
 PACKET_BYTES_MAX = 65_536
 HELD_PACKETS_MAX = 4096  # of one link that holds; what comes on top is lost
 IDLE_S = 1.0
-DESTINATION_BYTE = 19  # the last of an IPv4 header's destination: the node's number plus one
+DESTINATION_BYTES = slice(16, 20)  # of an IPv4 header
 
 
 @dataclass(slots=True)
@@ -40,8 +44,14 @@ class Way:
 class Switch:
     """Carries packets between `tuns` until the tool closes the line."""
 
-    def __init__(self, line: Line, tuns: list[int], streams: Streams) -> None:
+    def __init__(
+        self, line: Line, tuns: list[int], streams: Streams, nats: tuple[Nat | None, ...]
+    ) -> None:
         self._line = line
+        self._borders = Borders(nats, streams) if any(nats) else None
+        self._node_at = {
+            socket.inet_aton(own_address_of(node, None)): node for node in range(len(tuns))
+        }
         self._tuns = tuns
         self._streams = streams
         self._ways: dict[Ends, Way] = {}
@@ -80,11 +90,19 @@ class Switch:
             self._late_ns += late_ns
             if late_ns > self._late_ns_max:
                 self._late_ns_max = late_ns
-            try:
-                os.write(self._tuns[receiver], packet)
-            except OSError:
-                self._cut += 1  # a device that is going away
+            self._arrive(Letter(receiver, packet), now_ns)
             now_ns = monotonic_ns()
+
+    def _arrive(self, letter: Letter, now_ns: int) -> None:
+        packet: bytes | None = letter.packet
+        if self._borders is not None:
+            packet = self._borders.inward(letter, now_ns)
+        if packet is None:
+            return  # a box let it not in, and has counted it
+        try:
+            os.write(self._tuns[letter.receiver], packet)
+        except OSError:
+            self._cut += 1  # a device that is going away
 
     def _take(self, sender: int, tun: int) -> None:
         for _ in range(READS_AT_ONCE):
@@ -93,12 +111,22 @@ class Switch:
             except BlockingIOError:
                 return
             if packet[0] >> 4 == 4:
-                self._forward((sender, packet[DESTINATION_BYTE] - 1), packet)
+                self._send(sender, packet)
+
+    def _send(self, sender: int, packet: bytes) -> None:
+        if self._borders is None:
+            receiver = self._node_at.get(packet[DESTINATION_BYTES])
+            if receiver is not None:
+                self._forward((sender, receiver), packet)
+            return
+        letter = self._borders.outward(sender, packet, monotonic_ns())
+        if letter is not None:
+            self._forward((sender, letter.receiver), letter.packet)
 
     def _forward(self, ends: Ends, packet: bytes) -> None:
         way = self._ways.get(ends)
         if way is None:
-            return  # an address that is nobody's
+            return  # before the links are set
         if not way.state.is_open:
             self._cut += 1
         elif not way.state.holds:
@@ -132,14 +160,15 @@ class Switch:
             "late_us_mean": round(self._late_ns / max(1, self._delivered) / 1000, 1),
             "late_us_max": round(self._late_ns_max / 1000, 1),
             "cpu_s": round(process_time(), 3),
+            **(self._borders.counts() if self._borders is not None else {}),
         }
 
 
-def serve(seed: int, line: Line) -> None:
+def serve(seed: int, nats: tuple[Nat | None, ...], line: Line) -> None:
     """The whole life of a switch; the devices come with the tool's first message."""
     _, tuns = line.receive()
     kernel.be_punctual(kernel.CARRIER_PRIORITY)
     gc.freeze()
     gc.disable()  # a packet makes no cycles, and a collection would make it late
     line.send(None)
-    Switch(line, tuns, Streams(seed).below("switch")).run()
+    Switch(line, tuns, Streams(seed).below("switch"), nats).run()

@@ -35,7 +35,8 @@ from simnet.nodes.virtual.world import recover, run_script, troubled
 from simnet.results.twins.scripts import Scene, Script
 from simnet.world.determinism import Trace
 from simnet.world.links import MS
-from simnet.world.scenario import AdversaryConfig, ChecksConfig, NodesConfig, Scenario, WorkConfig
+from simnet.world.node_classes import NodesConfig
+from simnet.world.scenario import AdversaryConfig, ChecksConfig, Scenario, WorkConfig
 
 DELTA_MS = 250
 PATIENCE_DELTAS = 48  # beyond the scenes' own times: what several given up views may take

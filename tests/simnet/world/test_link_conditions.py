@@ -6,7 +6,8 @@ from simnet.world.determinism import Streams
 from simnet.world.faults import Edge
 from simnet.world.link_conditions import LinkConditions, LinkState
 from simnet.world.links import NS
-from simnet.world.scenario import FaultConfig, NodesConfig, Scenario, TopologyConfig
+from simnet.world.node_classes import NodesConfig
+from simnet.world.scenario import FaultConfig, Scenario, TopologyConfig
 from simnet.world.topology import Topology
 
 WORLD = Scenario(

@@ -85,6 +85,11 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "rotate names a `successor`",
         ),
         (
+            "nodes: [{count: 3}, {count: 1, nat: cone}]\n",
+            "2:37:",
+            "nodes.1.nat: `nat` takes `fidelity: process`",
+        ),
+        (
             "fidelity: process\nchanges: [{kind: leave, at_s: 1, node: 1}]\n",
             "1:1:",
             "`changes` take `fidelity: light` or `trio`",

@@ -10,7 +10,8 @@ from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.sightings import Sightings
 from simnet.nodes.virtual.world import run_script
 from simnet.world.determinism import Trace
-from simnet.world.scenario import NodesConfig, Scenario, TopologyConfig, WorkConfig
+from simnet.world.node_classes import NodesConfig
+from simnet.world.scenario import Scenario, TopologyConfig, WorkConfig
 
 ROUNDS = 2
 # Of greetings at the start, which pairs have once, and of words that come in another order.
