@@ -24,6 +24,7 @@ from daa_node.seams import (
     BlobStore,
     BulkTransport,
     Clock,
+    Doorbell,
     Entropy,
     Journal,
     Offload,
@@ -98,6 +99,7 @@ class NodeParts:
     control: Control
     process: Process
     start_outside: Callable[[trio.Nursery], Awaitable[None]]
+    doorbell: Doorbell | None = None  # a world where everybody can be dialled
     web: Web | None = None  # no gateway, or a world without browsers
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None

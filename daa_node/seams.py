@@ -5,8 +5,11 @@ simulation replaces; `Clock` is wall time, for expiry dates only.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NewType, Protocol, TypeVar
+
+import trio
 
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, Digest, NodeId
@@ -73,6 +76,9 @@ RecordJudge = Callable[[str, bytes], int | None]
 Door = Callable[[PeerId], Awaitable[bool]]
 OnFault = Callable[[PeerId, PeerFault], None]
 IsMember = Callable[[PeerId], bool]  # at this moment, by the chain
+
+
+BELL_TOKEN_BYTES = 32
 
 
 class Transport(Protocol):
@@ -146,6 +152,21 @@ class Transport(Protocol):
 
     async def find_providers(self, key: str, count_max: int) -> list[PeerId]:
         """Who says that it holds what `key` names: hints, never proofs, and not ourselves."""
+
+
+class Doorbell(Protocol):
+    """Shows whether a port can be dialled: who dials it says a token, and is answered nothing."""
+
+    is_dialable: bool  # as far as we have found; True at first. What cannot be, is told nobody.
+
+    def awaiting(self, token: bytes) -> AbstractContextManager[trio.Event]:
+        """Set once somebody has said this token at one of our ports; only within the context."""
+
+    async def ring(self, host: str, port: int, token: bytes) -> None:
+        """Say the token there, if it can be dialled within moments; nobody learns whether."""
+
+    def host_of(self, peer_id: PeerId) -> str:
+        """The IP address that a connected peer's connection comes from. Raises Unavailable."""
 
 
 class FrameStream(Protocol):

@@ -55,6 +55,7 @@ from daa_node.network.gossip import Gossip
 from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
 from daa_node.network.holders import Holders
 from daa_node.network.mailbox import Mailbox
+from daa_node.network.reachability import Reachability
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
 from daa_node.observability import events
@@ -90,12 +91,12 @@ class Wiring:
         self.contacts = Contacts(self.me, self.validators, self._directory, parts.transport)
         self._requests = Requests(parts.transport, self._directory, parts.events)
         self.holders = Holders(parts.transport, self._directory)
+        self.reachability = self._make_reachability()
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
         self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault)
-        work_store = parts.work_store
-        shelves = {"updates": work_store, "deltas": parts.chain_store}
-        shelves |= dict.fromkeys(STATES_FOR_MEMBERS, work_store)
+        shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
+        shelves |= dict.fromkeys(STATES_FOR_MEMBERS, parts.work_store)
         room = self._requests.untaken
         self._server = BlobServer(
             shelves,
@@ -149,6 +150,12 @@ class Wiring:
         self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
         self._inbound = Inbound(self.validators)
         self.volunteers = self._make_volunteers() if parts.config.gateway.enabled else None
+
+    def _make_reachability(self) -> Reachability:
+        parts = self._parts
+        insists = bool(parts.config.network.announce)
+        outside = parts.doorbell, parts.transport, self.contacts, self._requests
+        return Reachability(*outside, parts.entropy, parts.events, insists)
 
     def _why_excluded(self, node: NodeId) -> str | None:
         """What puts somebody out here: never a score."""
@@ -345,7 +352,7 @@ class Wiring:
         """Every handler is set before anybody can knock."""
         parts, network = self._parts, self._parts.config.network
         own = OwnRecord(
-            parts.keys, parts.transport.addresses, parts.config.role, ("validator",), parts.clock
+            parts.keys, self.reachability.told, parts.config.role, ("validator",), parts.clock
         )
         discovery = Discovery(
             parts.transport,
@@ -497,6 +504,7 @@ class Wiring:
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,
             gateway=self._gateway_standing,
+            reachability=self.reachability.standing,
             drain=drain.set,
         )
         identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)

@@ -99,6 +99,7 @@ class Listen:
     host: str
     port: int = 0
     kind: str = "ip4"
+    is_dialable: Callable[[], bool] = lambda: True  # else peers are told none of our endpoints
 
 
 class BulkChannel:
@@ -285,7 +286,8 @@ class BulkChannel:
             await stream.aclose()
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        if self._host is None:
+        is_told = self._listen is not None and self._listen.is_dialable()
+        if self._host is None or not is_told:
             return ()
         if not ipaddress.ip_address(self._host).is_unspecified:
             return (Endpoint(self._host, self._port),)

@@ -3,7 +3,8 @@
 The library's listener shares its port with whoever asks (SO_REUSEPORT), so that two daemons on one
 port would both start; its sockets report no address for IPv6 peers. The first byte tells the two
 protocols apart: multistream opens with 0x13, an HTTP upgrade with "G", and TLS with 0x16, which
-only an upgrade follows: a page that came over HTTPS dials no other way.
+only an upgrade follows: a page that came over HTTPS dials no other way. Who dials us back says "R"
+(see doorbell), while that is awaited.
 
     accepted --(first byte, and the upgrade of a WebSocket)--> the swarm's
         \\------ at most ARRIVING_MAX, see waiting_room ------/
@@ -26,6 +27,8 @@ from multiaddr import Multiaddr
 from daa_node.adapters.budgets import Bill, Budgets, Endpoint
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
+from daa_node.adapters.doorbell import FIRST_BYTE as RING
+from daa_node.adapters.doorbell import SocketDoorbell
 from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.adapters.websocket_frames import FrameCounter
@@ -147,8 +150,10 @@ class Doorway:
         budgets: Budgets,
         shortage: Shortage,
         names: HostNames,
+        doorbell: SocketDoorbell,
         certificate: Certificate | None = None,
     ) -> None:
+        self.doorbell = doorbell
         self.gate = Gate(sockets_max, ACCEPTS_PER_S, shortage)
         self.arrivals = WaitingRoom(ARRIVING_MAX, budgets.familiar)
         self.budgets = budgets
@@ -201,7 +206,12 @@ class SocketListener(IListener):
         with trio.CancelScope() as scope:
             self._doorway.arrivals.enter(remote[0] if remote else None, scope)
             try:
-                if self._websocket and await _first_byte(stream) in self._websocket_begins_with():
+                first = b""
+                if self._websocket or self._doorway.doorbell.is_awaited:
+                    first = await _first_byte(stream)
+                if first == RING and self._doorway.doorbell.is_awaited:
+                    await self._doorway.doorbell.hear(stream)
+                elif self._websocket and first in self._websocket_begins_with():
                     await self._on_websocket(stream, remote, scope)
                 else:
                     self._doorway.arrivals.leave(scope)

@@ -122,6 +122,13 @@ class BoundedSwarm(Swarm):
 
         return handler
 
+    def host_of(self, peer_id: ID) -> str | None:
+        """Where the other end of its first connection is; None if there is none from an address."""
+        for connection in self.get_connections(peer_id):
+            remote = cast(YamuxSession, connection.muxed_conn).secured_conn.get_remote_address()
+            return None if remote is None else remote[0]
+        return None
+
     def denies(self, host: str | None) -> bool:
         try:
             address = ipaddress.ip_address((host or "").split("%")[0])

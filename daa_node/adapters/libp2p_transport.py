@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from random import Random
-from typing import cast
 
 import trio
 from libp2p.abc import ITransport
@@ -28,6 +27,7 @@ from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.budgets import Budgets
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.doorbell import SocketDoorbell
 from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.libp2p_courtesy import Courtesies
 from daa_node.adapters.libp2p_mdns import listen_and_tell
@@ -40,7 +40,6 @@ from daa_node.adapters.libp2p_parts import (
 from daa_node.adapters.libp2p_peer_stream import PeerStream, serving
 from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransport
 from daa_node.adapters.libp2p_swarm import BoundedSwarm
-from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.waiting_room import Familiar, network_of
 from daa_node.errors import PeerFault, Unavailable, UserError
@@ -93,6 +92,7 @@ class Libp2pTransport:
         self._raw_transports = raw_transports
         self._shortage = shortage or Shortage()
         self._mishaps = mishaps or Mishaps()
+        self.doorbell = SocketDoorbell()
         # with one, set before `run`, WebSockets may also come over TLS, on the same port
         self.certificate: Certificate | None = None
         self.names = HostNames()  # set before `run` by whoever wants to hear of those unknown
@@ -119,7 +119,10 @@ class Libp2pTransport:
                 raw = self._raw_transports(nursery)
             else:
                 places = connections_max(self._config) + ARRIVING_MAX
-                doorway = Doorway(places, budgets, self._shortage, self.names, self.certificate)
+                doorway = Doorway(
+                    *(places, budgets, self._shortage, self.names, self.doorbell),
+                    self.certificate,
+                )
                 raw = [SocketTransport(nursery, self._config.websocket, doorway)]
             parts = Parts(
                 self._seed,
@@ -150,6 +153,7 @@ class Libp2pTransport:
                 for protocol, handler in self._handlers.items():
                     parts.host.set_stream_handler(TProtocol(protocol), serving(handler))
                 self._nursery, self._parts = nursery, parts
+                self.doorbell.swarm = parts.swarm
                 try:
                     await _listen(parts.swarm, self._config.listen)
                     for name, (may_be_news, judge) in self._topics.items():
@@ -164,7 +168,7 @@ class Libp2pTransport:
                     task_status.started()
                     await trio.sleep_forever()
                 finally:
-                    self._nursery = self._parts = self._doorkeeper = None
+                    self._nursery = self._parts = self._doorkeeper = self.doorbell.swarm = None
 
     @property
     def peer_id(self) -> PeerId:
@@ -216,12 +220,7 @@ class Libp2pTransport:
         return list(self._parts.swarm.connected)
 
     def network_of(self, peer_id: PeerId) -> str:
-        connections = self._running().swarm.get_connections(ID.from_base58(peer_id))
-        remotes = [
-            cast(YamuxSession, connection.muxed_conn).secured_conn.get_remote_address()
-            for connection in connections
-        ]
-        return network_of(remotes[0][0] if remotes and remotes[0] is not None else None)
+        return network_of(self._running().swarm.host_of(ID.from_base58(peer_id)))
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         parts = self._running()

@@ -15,6 +15,7 @@ from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
 from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.contributors.views import View
 from daa_node.errors import UserError
+from daa_node.identity.record import NodeRecord
 from daa_node.identity.validators import part_of
 from daa_node.network.directory import Directory
 from daa_node.rounds.job_runner import JobRunner
@@ -69,6 +70,7 @@ class Live:
     bytes_received: Callable[[], int]
     trainer_pid: Callable[[], int | None]
     gateway: Callable[[], Mapping[str, Any] | None]  # None: this node is none
+    reachability: Callable[[], Mapping[str, Any]]  # of this node, by others' dials
     drain: Callable[[], None]
 
 
@@ -116,6 +118,7 @@ class Handlers:
             "pid": who.process.pid,
             "trainer_pid": live.trainer_pid(),
             "addresses": self._transport.addresses(),
+            "reachability": live.reachability(),
             "gateway": live.gateway(),
             "calibration": live.calibration(),
             "part": part_of(who.node_id, validators.now),
@@ -163,6 +166,7 @@ class Handlers:
                     "address": signed.record.addresses[0]
                     if signed is not None and signed.record.addresses
                     else None,
+                    "reach": None if signed is None else told_reach(signed.record),
                     "role": None if signed is None else str(signed.record.role),
                     "part": None if node_id is None else part_of(node_id, now),
                     "score": round(self._directory.score(standing.peer_id), 1),
@@ -207,6 +211,11 @@ class Handlers:
 
     async def consent(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self._membership_requests.consent(NodeId(_digest(request.get("seat"))))
+
+
+def told_reach(record: NodeRecord) -> str:
+    """How a node can be reached, by what it tells of itself."""
+    return "direct" if record.addresses else "dials out"
 
 
 def _digest(text: object) -> bytes:

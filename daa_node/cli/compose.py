@@ -8,7 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -234,6 +234,7 @@ class _Daemon:
                     control=self._control,
                     process=SystemProcess(),
                     start_outside=self._start_outside,
+                    doorbell=self._transport.doorbell,
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: (
@@ -251,13 +252,16 @@ class _Daemon:
 
     def _make_bulk(self, node_of: NodeOf, on_fault: OnFault) -> BulkChannel:
         """The node knows who its peers are and scores them; so it says when the channel is made."""
+        listen = replace(
+            _bulk_listen(self._config), is_dialable=lambda: self._transport.doorbell.is_dialable
+        )
         self._bulk = BulkChannel(
             Local(self._made.chain_id, self._node.keys),
             self._transport,
             SystemEntropy(),
             node_of,
             on_fault,
-            _bulk_listen(self._config) if self._simulated.bulk_dialable else None,
+            listen if self._simulated.bulk_dialable else None,
             self._shortage,
         )
         return self._bulk

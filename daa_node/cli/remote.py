@@ -54,6 +54,7 @@ def status(root: Path, as_json: bool) -> None:
     if answer["trainers"]["total"]:
         training = answer["trainers"]
         report.put(f"trainers    {training['reachable']} of {training['total']} reachable")
+    report.put(f"reach       {reach_line(answer['reachability'])}")
     report.put(
         f"bytes       {report.size(answer['bytes_sent'])} sent, "
         f"{report.size(answer['bytes_received'])} received"
@@ -78,6 +79,12 @@ def status(root: Path, as_json: bool) -> None:
         report.put(f"decision    {decision['decision']}: {decision['reason']}")
 
 
+def reach_line(standing: Mapping[str, Any]) -> str:
+    """Whether others can dial this node, and why we think so."""
+    seen = ", ".join(standing["seen_at"])
+    return f"{standing['reach']}: {standing['why']}{f', seen at {seen}' if seen else ''}"
+
+
 def peers(root: Path, as_json: bool) -> None:
     answer = ask(root, "peers")
     if as_json:
@@ -85,7 +92,7 @@ def peers(root: Path, as_json: bool) -> None:
         return
     heads = (
         *("NODE", "ROLE", "PART", "HEIGHT", "VIEW", "RTT MS", "LEVEL", "HEALTH", "WEAKEST"),
-        *("FAULTS", "CHECKS", "TOLERATED", "SEES US", "SEEN S AGO", "ADDRESS"),
+        *("FAULTS", "CHECKS", "TOLERATED", "SEES US", "SEEN S AGO", "REACH", "ADDRESS"),
     )
     keys = ("node_id", "role", "part", "height", "view", "rtt_ms")
     rows = [
@@ -97,6 +104,7 @@ def peers(root: Path, as_json: bool) -> None:
             _tolerated(peer.get("calibration")),
             _view(peer.get("sees_us")),
             _short("last_seen_s", peer.get("last_seen_s")),
+            peer.get("reach"),
             _short("address", peer.get("address")),
         ]
         for peer in answer["peers"]

@@ -39,6 +39,9 @@ class Contacts:
     def member_peers(self) -> list[PeerId]:
         return [p for p in map(self._directory.peer_of, sorted(self.members())) if p]
 
+    def is_member(self, peer_id: PeerId) -> bool:
+        return self._directory.is_member(peer_id)
+
     def peer_of(self, node_id: NodeId) -> PeerId | None:
         return self._directory.peer_of(node_id)
 

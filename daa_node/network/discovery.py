@@ -249,10 +249,14 @@ class Discovery:
 
     def _addresses_of(self, peer_id: PeerId) -> list[Address]:
         standing = self._directory.standing(peer_id)
-        newest = standing.signed.record.addresses if standing and standing.signed else ()
+        signed = standing.signed if standing is not None else None
+        newest = signed.record.addresses if signed is not None else ()
+        hints = self._hints.get(peer_id, [])
+        if signed is not None and not newest:
+            hints = list(self._bootstrap)  # it dials others; our operator may know better
         if not self._is_member(peer_id):
             newest = tuple(filter(is_numeric, newest))
-        addresses = dict.fromkeys([*newest, *self._hints.get(peer_id, [])])
+        addresses = dict.fromkeys([*newest, *hints])
         return [address for address in addresses if peer_id_in(address) == peer_id]
 
     async def _look_up(self, node_id: NodeId) -> None:

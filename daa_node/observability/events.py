@@ -46,6 +46,8 @@ PEER_BANNED = EventName("peer_banned")  # peer_id, score, for_s
 REQUEST_FAILED = EventName("request_failed")  # peer_id, request, error: a mistake of ours
 DIAL_FAILED = EventName("dial_failed")  # address, error, failures: in a row
 NAME_UNKNOWN = EventName("name_unknown")  # host, why: told once, until its name resolves
+# reach, before, why, seen_at: whether others can dial this node
+REACHABILITY_CHANGED = EventName("reachability_changed")
 QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum, waiting
 # Rounds
 ROUND_STARTED = EventName("round_started")  # round, base, steps

@@ -118,6 +118,7 @@ class Daemon:
             bytes_received=int,
             trainer_pid=nothing,
             gateway=nothing,
+            reachability=dict,
             drain=nothing,
         )
         identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)

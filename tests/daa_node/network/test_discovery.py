@@ -1,6 +1,7 @@
 """Members find each other, lose each other and find each other again; news reaches everybody."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 import trio
@@ -9,12 +10,16 @@ import trio.testing
 from daa_dag.ids import ChainId, NodeId
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import PeerFault
-from daa_node.identity.record import decode_record, encode_record
+from daa_node.identity.record import Role, decode_record, encode_record
 from daa_node.network.discovery import (
     CHECK_S,
+    HEAD_START_S,
     MEET_EVERY_S,
     NEWCOMERS_SPREAD_S,
     PUBLISH_S,
+    REDIAL_S_FIRST,
+    Discovery,
+    OwnRecord,
     peer_id_in,
 )
 from daa_node.network.gossip import HEAD_EVERY_S_MAX, head_every_s
@@ -285,6 +290,35 @@ async def test_a_peer_that_cannot_be_reached_keeps_us_from_no_other() -> None:
         nursery.start_soon(ours.discovery.run, {})
         await until(lambda: there.peer_id in ours.transport.connected(), 4 * MEET_EVERY_S)
         nursery.cancel_scope.cancel()
+
+
+async def test_who_says_that_nobody_can_dial_it_is_not_dialled_and_its_own_call_is_taken() -> None:
+    """But at an address that the operator insists on."""
+    ports = dict(enumerate(free_ports(2)))
+    ours, hidden = (Neighbour(number, (0, 1), ports[number]) for number in (0, 1))
+    own = OwnRecord(hidden.keys, list, Role.CLOUD, (), hidden.clock)  # no address
+    ours.directory.learn(own.current())
+    address = hints_of(ports)[hidden.peer_id]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run_whole, ours, hints_of(ports))
+        await nursery.start(partial(running_alone, hidden))
+        await trio.sleep(HEAD_START_S + 10 * REDIAL_S_FIRST)
+        assert not ours.transport.connected()
+        await hidden.transport.dial(ours.address)
+        await until(lambda: hidden.peer_id in ours.transport.connected())
+        nursery.cancel_scope.cancel()
+    insisting = Discovery(
+        *(ours.transport, ours.directory, ours.gossip, ours.own, ours.clock, ours.events, address)
+    )
+    assert insisting._addresses_of(hidden.peer_id) == list(address)
+
+
+async def running_alone(
+    neighbour: Neighbour, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    async with running(neighbour):
+        task_status.started()
+        await trio.sleep_forever()
 
 
 async def test_a_banned_peer_is_parted_with() -> None:

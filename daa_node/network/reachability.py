@@ -1,0 +1,216 @@
+"""Whether others can dial us, by what members of the committee show who dial us back.
+
+    unknown --a blocking weight has rung----------------------> direct
+        \\----a blocking weight has tried, and none rang here--> unreachable
+    either one holds until such a weight shows the other
+
+A blocking weight holds an honest member, so liars decide nothing; that they rang, we hear ourselves
+(see doorbell). Each member has a token of its own, so that none can ring for another. Who cannot be
+dialled tells others no address, and is not dialled in vain: it dials them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.contacts import Contacts
+from daa_node.network.dial_back import PORTS_MAX, REQUEST, DialBack, decode_answer, encode_request
+from daa_node.network.requests import Requests
+from daa_node.network.turns import in_turn_of, share_of
+from daa_node.observability.events import REACHABILITY_CHANGED, EventLog
+from daa_node.seams import BELL_TOKEN_BYTES, Address, Doorbell, Entropy, PeerId, Transport
+
+ANSWER_BYTES_MAX = 128
+ASK_TIMEOUT_S = 5.0
+RING_WAIT_S = 16.0  # after the last answer; see WAITING_MAX of dial_back
+FIRST_S = 1.0  # after the first members are there: others come, too
+SPREAD_S = 6.0  # many that start at once ask one after another
+CHECK_S = 1.0
+AGAIN_S = 900.0  # a router may have been told to let us through, or not to any more
+AGAIN_UNKNOWN_S = 25.0  # busy members have a turn again, and our budget with them allows it
+ASKED_MAX = 64  # of a committee of a hundred a blocking weight is 34
+
+
+class Reach(StrEnum):
+    UNKNOWN = "unknown"
+    DIRECT = "direct"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(slots=True)
+class Findings:
+    """What one measurement has shown."""
+
+    rung: dict[NodeId, str] = field(default_factory=dict)  # and where each sees us
+    silent: dict[NodeId, str] = field(default_factory=dict)  # took the request, and never rang
+    refused: int = 0
+
+
+class Reachability:
+    """Of this node. `run` measures; `told` is what others are told."""
+
+    def __init__(
+        self,
+        doorbell: Doorbell | None,
+        transport: Transport,
+        contacts: Contacts,
+        requests: Requests,
+        entropy: Entropy,
+        events: EventLog,
+        is_insisted: bool,
+    ) -> None:
+        """`doorbell` None: a world where everybody can be dialled.
+
+        `is_insisted`: the operator says which addresses others are told, whatever we find.
+        """
+        self._doorbell = doorbell
+        self._transport = transport
+        self._contacts = contacts
+        self._requests = requests
+        self._entropy = entropy
+        self._events = events
+        self._is_insisted = is_insisted
+        self._asked: list[Address] = []  # our addresses at the last measurement
+        self._found = Findings()
+        self._measured_at_s: float | None = None
+        self.reach = Reach.UNKNOWN
+        self.why = "not measured yet"
+
+    def told(self) -> list[Address]:
+        """Where others may dial us: nowhere, if nobody can."""
+        return self._transport.addresses() if self._is_dialable else []
+
+    @property
+    def _is_dialable(self) -> bool:
+        return self.reach is not Reach.UNREACHABLE or self._is_insisted
+
+    def standing(self) -> Mapping[str, Any]:
+        """For `status`."""
+        at_s, found = self._measured_at_s, self._found
+        return {
+            "reach": str(self.reach),
+            "why": self.why,
+            "rung": sorted(node.hex() for node in found.rung),
+            "silent": sorted(node.hex() for node in found.silent),
+            "refused": found.refused,
+            "seen_at": self._seen_at(),
+            "measured_ago_s": None if at_s is None else round(trio.current_time() - at_s, 1),
+        }
+
+    async def run(self) -> None:
+        """Measure, and dial others back. Until cancelled."""
+        if self._doorbell is None:
+            return
+        dial_back = DialBack(self._doorbell, self._contacts.is_member)
+        self._requests.register(REQUEST, dial_back.answer)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dial_back.run)
+            nursery.start_soon(self._keep_measuring, self._doorbell)
+
+    async def _keep_measuring(self, doorbell: Doorbell) -> None:
+        await trio.sleep(SPREAD_S * share_of(self._transport.peer_id))
+        while True:
+            while not self._contacts.one_is_honest(self._contacts.members()):
+                await trio.sleep(CHECK_S)
+            await trio.sleep(FIRST_S)
+            is_certain = await self._measure(doorbell)
+            self._asked = self._transport.addresses()
+            with trio.move_on_after(AGAIN_S if is_certain else AGAIN_UNKNOWN_S):
+                while self._transport.addresses() == self._asked:
+                    await trio.sleep(CHECK_S)
+
+    async def _measure(self, doorbell: Doorbell) -> bool:
+        """Whether it has come to a conclusion."""
+        found, ports = Findings(), ports_of(self._transport.addresses())
+        if not ports:
+            return self._conclude(found, Reach.UNREACHABLE, "this node listens on no TCP port")
+        nodes = in_turn_of(self._contacts.me, self._contacts.members())[:ASKED_MAX]
+        with ExitStack() as stack:
+            rung: dict[NodeId, trio.Event] = {}
+            seen: dict[NodeId, str] = {}
+
+            async def ask(node: NodeId, peer_id: PeerId) -> None:
+                token = self._entropy.bytes(BELL_TOKEN_BYTES)
+                rung[node] = stack.enter_context(doorbell.awaiting(token))
+                host = await self._ask(peer_id, token, ports)
+                if host is None:
+                    found.refused += 1
+                else:
+                    seen[node] = host
+
+            async with trio.open_nursery() as nursery:
+                for node in nodes:
+                    peer_id = self._contacts.peer_of(node)
+                    if peer_id is not None:
+                        nursery.start_soon(ask, node, peer_id)
+            with trio.move_on_after(RING_WAIT_S):
+                for node in seen:
+                    await rung[node].wait()
+            for node, host in seen.items():
+                (found.rung if rung[node].is_set() else found.silent)[node] = host
+        return self._judge(found)
+
+    async def _ask(self, peer_id: PeerId, token: bytes, ports: tuple[int, ...]) -> str | None:
+        body = encode_request(token, ports)
+        try:
+            answer = await self._requests.ask(
+                peer_id, REQUEST, body, ANSWER_BYTES_MAX, ASK_TIMEOUT_S
+            )
+            return decode_answer(answer)
+        except Unavailable:
+            return None
+        except PeerFault as fault:
+            self._contacts.blame(peer_id, fault)
+            return None
+
+    def _judge(self, found: Findings) -> bool:
+        rung, tried = len(found.rung), len(found.rung) + len(found.silent)
+        if self._contacts.one_is_honest(found.rung.keys()):
+            said = f"{rung} of {tried} members that dialled back got through"
+            return self._conclude(found, Reach.DIRECT, said)
+        if self._contacts.one_is_honest(found.silent.keys()):
+            said = f"{tried - rung} of {tried} members that dialled back did not get through"
+            return self._conclude(found, Reach.UNREACHABLE, said)
+        if self.reach is Reach.UNKNOWN:
+            self._found = found
+            self.why = f"{tried} members dialled back: too few to believe; {found.refused} did not"
+        return False
+
+    def _conclude(self, found: Findings, reach: Reach, why: str) -> bool:
+        before, self.reach, self.why, self._found = self.reach, reach, why, found
+        self._measured_at_s = trio.current_time()
+        if self._doorbell is not None:
+            self._doorbell.is_dialable = self._is_dialable
+        if reach is Reach.UNREACHABLE and self._is_insisted:
+            self.why += "; the addresses under network.announce are told all the same"
+        if reach is not before:
+            self._events.emit(
+                REACHABILITY_CHANGED,
+                reach=str(reach),
+                before=str(before),
+                why=self.why,
+                seen_at=self._seen_at(),
+            )
+        return True
+
+    def _seen_at(self) -> list[str]:
+        """Where members see us, most of them first."""
+        seen = Counter([*self._found.rung.values(), *self._found.silent.values()])
+        return [host for host, _ in seen.most_common()]
+
+
+def ports_of(addresses: list[Address]) -> tuple[int, ...]:
+    """Those that we are dialled at, as far as others would dial them back."""
+    found: dict[int, None] = {}
+    for address in addresses:
+        match address.split("/"):
+            case ["", _, _, "tcp", port, *_] if port.isdecimal() and int(port):
+                found[int(port)] = None
+    return tuple(found)[:PORTS_MAX]

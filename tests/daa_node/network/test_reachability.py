@@ -1,0 +1,213 @@
+"""Whether we can be dialled: members show it, and too few of them decide nothing."""
+
+import time
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pytest
+import trio
+
+from daa_dag import canonical
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.network import reachability
+from daa_node.network.dial_back import REQUEST, decode_request
+from daa_node.network.reachability import Reach, Reachability, ports_of
+from daa_node.observability.events import EventLog
+from daa_node.seams import Address, PeerId
+
+ME = NodeId(b"me" * 16)
+MEMBERS = [NodeId(bytes([number]) * 32) for number in range(1, 5)]
+BLOCKING = 2
+SEEN_AT = "203.0.113.9"
+Manner = Literal["rings", "silent", "busy", "rings for another", "garbage"]
+
+
+class Bell:
+    """A doorbell without a door."""
+
+    def __init__(self) -> None:
+        self.is_dialable = True
+        self.awaited: dict[bytes, trio.Event] = {}
+
+    @contextmanager
+    def awaiting(self, token: bytes) -> Iterator[trio.Event]:
+        self.awaited[token] = trio.Event()
+        yield self.awaited[token]
+        del self.awaited[token]
+
+    async def ring(self, host: str, port: int, token: bytes) -> None:
+        raise AssertionError
+
+    def host_of(self, peer_id: PeerId) -> str:
+        raise AssertionError
+
+
+class World:
+    """We, and members with manners of their own."""
+
+    def __init__(self, *manners: Manner, insists: bool = False) -> None:
+        self.manners = dict(zip(MEMBERS, manners, strict=False))
+        self.me = ME
+        self.bell = Bell()
+        self.blamed: list[str] = []
+        self.listens = [Address("/ip4/192.168.1.2/tcp/4001/p2p/me")]
+        self.asked: list[Any] = []  # tokens
+        self._drawn = 0
+        self.events = EventLog(time.time_ns)
+        world: Any = self
+        self.own = Reachability(self.bell, world, world, world, world, self.events, insists)
+
+    # what a Reachability asks of transport, contacts, requests and entropy
+
+    peer_id = PeerId("we")
+
+    def addresses(self) -> list[Address]:
+        return self.listens
+
+    def members(self) -> set[NodeId]:
+        return set(self.manners)
+
+    def is_member(self, _peer_id: PeerId) -> bool:
+        return True
+
+    def peer_of(self, node: NodeId) -> PeerId:
+        return PeerId(node.hex())
+
+    def one_is_honest(self, nodes: Set[NodeId]) -> bool:
+        return len(nodes) >= BLOCKING
+
+    def blame(self, _peer_id: PeerId, fault: PeerFault) -> None:
+        self.blamed.append(fault.reason)
+
+    def bytes(self, size: int) -> Any:
+        self._drawn += 1
+        return self._drawn.to_bytes(size)
+
+    def register(self, name: str, _handler: object) -> None:
+        assert name == REQUEST
+
+    async def ask(self, peer_id: PeerId, name: str, body: Any, *_limits: float) -> Any:
+        assert name == REQUEST
+        token, ports = decode_request(body)
+        assert ports == (4001,)
+        self.asked.append(token)
+        match self.manners[NodeId(bytes.fromhex(peer_id))]:
+            case "busy":
+                raise Unavailable("busy")
+            case "rings":
+                self.bell.awaited[token].set()
+            case "rings for another":
+                self.bell.awaited.get(bytes(32), trio.Event()).set()
+            case "garbage":
+                return canonical.encode(["not an address"])
+        return canonical.encode([SEEN_AT])
+
+    async def measured(self, for_s: float = 30.0) -> None:
+        with trio.move_on_after(for_s):
+            await self.own.run()
+
+    def told(self) -> list[tuple[str, str]]:
+        """(reach, before) of each event."""
+        return [(event["reach"], event["before"]) for event in self.events.tail()]
+
+
+@pytest.mark.parametrize(
+    ("manners", "reach"),
+    [
+        (("rings", "rings", "rings", "rings"), Reach.DIRECT),
+        (("rings", "rings", "silent", "silent"), Reach.DIRECT),
+        (("silent", "silent", "silent", "rings"), Reach.UNREACHABLE),
+        (("silent", "busy", "busy", "busy"), Reach.UNKNOWN),
+        (("rings", "busy", "busy", "silent"), Reach.UNKNOWN),
+        (("rings", "rings for another", "busy", "busy"), Reach.UNKNOWN),
+        (("garbage", "garbage", "garbage", "silent"), Reach.UNKNOWN),
+    ],
+)
+async def test_a_blocking_weight_decides_and_less_than_that_does_not(
+    manners: tuple[Manner, ...], reach: Reach, autojump_clock: object
+) -> None:
+    world = World(*manners)
+    await world.measured()
+    assert world.own.reach is reach
+    assert (world.own.told() == []) is (reach is Reach.UNREACHABLE)
+    assert world.bell.is_dialable is (reach is not Reach.UNREACHABLE)
+    assert len(world.blamed) == manners.count("garbage")
+    assert world.told() == ([] if reach is Reach.UNKNOWN else [(str(reach), "unknown")])
+    assert not world.bell.awaited
+
+
+async def test_each_member_has_a_token_of_its_own(autojump_clock: object) -> None:
+    world = World("rings", "rings", "rings", "rings")
+    await world.measured()
+    assert len(set(world.asked)) == len(MEMBERS)
+
+
+async def test_nobody_is_asked_before_enough_are_there_to_be_believed(
+    autojump_clock: object,
+) -> None:
+    world = World("rings")
+    await world.measured()
+    assert not world.asked
+    assert world.own.standing()["reach"] == "unknown"
+
+
+async def test_what_was_found_holds_until_enough_show_the_other(autojump_clock: object) -> None:
+    world = World("silent", "silent", "silent", "silent")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.own.run)
+        await trio.sleep(reachability.RING_WAIT_S + 10)
+        assert world.told() == [("unreachable", "unknown")]
+        world.manners = dict(zip(MEMBERS, ["rings", "busy", "busy", "busy"], strict=True))
+        world.listens = [*world.listens, Address("/ip4/192.168.1.2/tcp/4001/ws/p2p/me")]
+        await trio.sleep(reachability.RING_WAIT_S + 10)
+        assert len(world.told()) == 1
+        world.manners = dict.fromkeys(MEMBERS, "rings")
+        await trio.sleep(reachability.AGAIN_UNKNOWN_S + 10)
+        assert world.own.told() == world.listens
+        nursery.cancel_scope.cancel()
+    assert world.told() == [("unreachable", "unknown"), ("direct", "unreachable")]
+
+
+async def test_it_is_measured_again_when_addresses_change_and_every_so_often(
+    autojump_clock: object,
+) -> None:
+    world = World("rings", "rings")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.own.run)
+        await trio.sleep(60)
+        assert len(world.asked) == 2
+        world.listens = [Address("/ip4/198.51.100.7/tcp/4001/p2p/me")]
+        await trio.sleep(60)
+        assert len(world.asked) == 4
+        await trio.sleep(reachability.AGAIN_S)
+        assert len(world.asked) == 6
+        nursery.cancel_scope.cancel()
+    assert world.told() == [("direct", "unknown")]
+
+
+async def test_what_the_operator_says_is_told_whatever_is_found(autojump_clock: object) -> None:
+    world = World("silent", "silent", insists=True)
+    await world.measured()
+    assert world.own.reach is Reach.UNREACHABLE
+    assert world.own.told() == world.listens
+    assert world.bell.is_dialable
+    assert "network.announce" in world.own.standing()["why"]
+
+
+async def test_status_says_who_got_through_and_where_we_are_seen(autojump_clock: object) -> None:
+    world = World("rings", "rings", "silent", "busy")
+    await world.measured()
+    standing = world.own.standing()
+    assert len(standing["rung"]) == 2
+    assert len(standing["silent"]) == standing["refused"] == 1
+    assert standing["seen_at"] == [SEEN_AT]
+    assert standing["why"] == "2 of 3 members that dialled back got through"
+
+
+def test_ports_are_those_that_peers_dial_each_once() -> None:
+    addresses = ["/ip4/10.0.0.1/tcp/4001/p2p/x", "/ip4/10.0.0.1/tcp/4001/ws/p2p/x"]
+    addresses += ["/dns4/a.example/tcp/443/p2p/x", "/ip4/10.0.0.1/tcp/9/p2p/x"]
+    assert ports_of([Address(text) for text in addresses]) == (4001, 443)
+    assert ports_of([Address("/ip4/10.0.0.1/tcp/0"), Address("rubbish")]) == ()
