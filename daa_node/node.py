@@ -69,7 +69,7 @@ class _Node:
             nursery.start_soon(gossip.announce_heads, lambda: runner.newest.height)
             nursery.start_soon(wiring.holders.tell, lambda: runner.newest.vertex_id)
             nursery.start_soon(agreement.run)
-            nursery.start_soon(wiring.reachability.run)
+            nursery.start_soon(wiring.relaying.run)
             nursery.start_soon(scout.run)
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)

@@ -23,6 +23,7 @@ from daa_node.rounds.first_weights import ReadFile
 from daa_node.seams import (
     BlobStore,
     BulkTransport,
+    Circuits,
     Clock,
     Doorbell,
     Entropy,
@@ -99,7 +100,9 @@ class NodeParts:
     control: Control
     process: Process
     start_outside: Callable[[trio.Nursery], Awaitable[None]]
-    doorbell: Doorbell | None = None  # a world where everybody can be dialled
+    # none of either: a world where everybody can be dialled
+    doorbell: Doorbell | None = None
+    circuits: Circuits | None = None
     web: Web | None = None  # no gateway, or a world without browsers
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None

@@ -163,10 +163,23 @@ class Doorbell(Protocol):
         """Set once somebody has said this token at one of our ports; only within the context."""
 
     async def ring(self, host: str, port: int, token: bytes) -> None:
-        """Say the token there, if it can be dialled within moments; nobody learns whether."""
+        """Say the token there, if it can be dialled; nobody learns whether."""
 
     def host_of(self, peer_id: PeerId) -> str:
         """The IP address that a connected peer's connection comes from. Raises Unavailable."""
+
+
+class Circuits(Protocol):
+    """Connections through a relay, which sees sealed bytes alone."""
+
+    async def reserve(self, relay: PeerId) -> float:
+        """For how many seconds a connected relay lets others reach us through it.
+
+        Raises Unavailable when it does not, PeerFault for what is no answer.
+        """
+
+    def is_relayed(self, peer_id: PeerId) -> bool:
+        """Whether we are connected with it through a relay."""
 
 
 class FrameStream(Protocol):

@@ -56,6 +56,7 @@ from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
 from daa_node.network.holders import Holders
 from daa_node.network.mailbox import Mailbox
 from daa_node.network.reachability import Reachability
+from daa_node.network.relaying import CAPABILITY, Relaying
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
 from daa_node.observability import events
@@ -91,7 +92,7 @@ class Wiring:
         self.contacts = Contacts(self.me, self.validators, self._directory, parts.transport)
         self._requests = Requests(parts.transport, self._directory, parts.events)
         self.holders = Holders(parts.transport, self._directory)
-        self.reachability = self._make_reachability()
+        self.relaying = self._make_relaying()
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
         self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault)
@@ -151,11 +152,13 @@ class Wiring:
         self._inbound = Inbound(self.validators)
         self.volunteers = self._make_volunteers() if parts.config.gateway.enabled else None
 
-    def _make_reachability(self) -> Reachability:
-        parts = self._parts
+    def _make_relaying(self) -> Relaying:
+        parts, contacts = self._parts, self.contacts
+        outside = parts.doorbell, parts.transport, contacts, self._requests
         insists = bool(parts.config.network.announce)
-        outside = parts.doorbell, parts.transport, self.contacts, self._requests
-        return Reachability(*outside, parts.entropy, parts.events, insists)
+        found = Reachability(*outside, parts.entropy, parts.events, insists)
+        around = parts.transport, contacts, self._directory
+        return Relaying(found, parts.circuits, *around, parts.events)
 
     def _why_excluded(self, node: NodeId) -> str | None:
         """What puts somebody out here: never a score."""
@@ -351,9 +354,8 @@ class Wiring:
     def open_doors(self, runner: JobRunner, gossip: Gossip) -> Discovery:
         """Every handler is set before anybody can knock."""
         parts, network = self._parts, self._parts.config.network
-        own = OwnRecord(
-            parts.keys, self.reachability.told, parts.config.role, ("validator",), parts.clock
-        )
+        can = (CAPABILITY, "validator") if network.relay else ("validator",)
+        own = OwnRecord(parts.keys, self.relaying.told, parts.config.role, can, parts.clock)
         discovery = Discovery(
             parts.transport,
             self._directory,
@@ -504,7 +506,8 @@ class Wiring:
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,
             gateway=self._gateway_standing,
-            reachability=self.reachability.standing,
+            reachability=self.relaying.standing,
+            is_relayed=self.relaying.is_relayed,
             drain=drain.set,
         )
         identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 from libp2p.peer.id import ID
 
-from daa_node.adapters.bulk_sockets import read_up_to
+from daa_node.adapters.bulk_sockets import is_address, read_up_to
 from daa_node.errors import Unavailable
 from daa_node.seams import BELL_TOKEN_BYTES, PeerId
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from daa_node.adapters.libp2p_swarm import BoundedSwarm
 
 FIRST_BYTE = b"R"  # multistream begins with 0x13, HTTP with "G", TLS with 0x16
-RING_TIMEOUT_S = 2.5  # a SYN is repeated after one second
 READ_TIMEOUT_S = 2.0
 
 
@@ -58,15 +57,14 @@ class SocketDoorbell:
             del self._awaited[token]
 
     async def ring(self, host: str, port: int, token: bytes) -> None:
-        with trio.move_on_after(RING_TIMEOUT_S):
-            try:
-                async with await trio.open_tcp_stream(host, port) as stream:
-                    await stream.send_all(FIRST_BYTE + token)
-            except (OSError, trio.BrokenResourceError):
-                return  # the asker notices by itself
+        try:
+            async with await trio.open_tcp_stream(host, port) as stream:
+                await stream.send_all(FIRST_BYTE + token)
+        except (OSError, trio.BrokenResourceError):
+            return  # the asker notices by itself
 
     def host_of(self, peer_id: PeerId) -> str:
         host = None if self.swarm is None else self.swarm.host_of(ID.from_base58(peer_id))
-        if host is None:
+        if host is None or not is_address(host.split("%")[0]):
             raise Unavailable(f"{peer_id} is not connected, or not from an address")
         return host

@@ -109,14 +109,16 @@ class BoundedSwarm(Swarm):
             transport = self.transport_manager.transport_for_listening(maddr)
             if transport is None:
                 raise SwarmException(f"no transport listens on {maddr}")
-            listener = transport.create_listener(self._handler_of(maddr))
+            listener = transport.create_listener(self.handler_of(maddr))
             # the interface lacks it; the library's own swarm hands it over in this way
             vars(listener)["background_nursery"] = self.background_nursery
             await listener.listen(maddr)
             self.listeners[str(maddr)] = listener
         return True
 
-    def _handler_of(self, maddr: Multiaddr) -> Callable[[ReadWriteCloser], Awaitable[None]]:
+    def handler_of(self, maddr: Multiaddr) -> Callable[[ReadWriteCloser], Awaitable[None]]:
+        """For who connects there; returns when that connection has ended."""
+
         async def handler(raw: ReadWriteCloser) -> None:
             await self._handle_inbound_connection(raw, maddr)
 

@@ -29,6 +29,7 @@ from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.doorbell import SocketDoorbell
 from daa_node.adapters.host_names import HostNames
+from daa_node.adapters.libp2p_circuits import RelayedConnections
 from daa_node.adapters.libp2p_courtesy import Courtesies
 from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_parts import (
@@ -93,6 +94,7 @@ class Libp2pTransport:
         self._shortage = shortage or Shortage()
         self._mishaps = mishaps or Mishaps()
         self.doorbell = SocketDoorbell()
+        self.circuits = RelayedConnections()
         # with one, set before `run`, WebSockets may also come over TLS, on the same port
         self.certificate: Certificate | None = None
         self.names = HostNames()  # set before `run` by whoever wants to hear of those unknown
@@ -137,6 +139,7 @@ class Libp2pTransport:
             parts.swarm.is_member = self._is_member or parts.swarm.is_member
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()
+            self.circuits.serve(parts.host, self._on_fault, self._config.relay)
             parts.dht.records.judge = self._record_judge
             async with (
                 background_trio_service(parts.swarm),

@@ -15,9 +15,9 @@ from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
 from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.contributors.views import View
 from daa_node.errors import UserError
-from daa_node.identity.record import NodeRecord
 from daa_node.identity.validators import part_of
 from daa_node.network.directory import Directory
+from daa_node.network.relaying import told_reach
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
 from daa_node.spot_checks.health import Record
@@ -71,6 +71,7 @@ class Live:
     trainer_pid: Callable[[], int | None]
     gateway: Callable[[], Mapping[str, Any] | None]  # None: this node is none
     reachability: Callable[[], Mapping[str, Any]]  # of this node, by others' dials
+    is_relayed: Callable[[PeerId], bool]  # whether our connection with it leads through a relay
     drain: Callable[[], None]
 
 
@@ -166,6 +167,8 @@ class Handlers:
                     "address": signed.record.addresses[0]
                     if signed is not None and signed.record.addresses
                     else None,
+                    "relayed": standing.peer_id in connected
+                    and self._live.is_relayed(standing.peer_id),
                     "reach": None if signed is None else told_reach(signed.record),
                     "role": None if signed is None else str(signed.record.role),
                     "part": None if node_id is None else part_of(node_id, now),
@@ -211,11 +214,6 @@ class Handlers:
 
     async def consent(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self._membership_requests.consent(NodeId(_digest(request.get("seat"))))
-
-
-def told_reach(record: NodeRecord) -> str:
-    """How a node can be reached, by what it tells of itself."""
-    return "direct" if record.addresses else "dials out"
 
 
 def _digest(text: object) -> bytes:

@@ -235,6 +235,7 @@ class _Daemon:
                     process=SystemProcess(),
                     start_outside=self._start_outside,
                     doorbell=self._transport.doorbell,
+                    circuits=self._transport.circuits,
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: (

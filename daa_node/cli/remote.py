@@ -81,8 +81,9 @@ def status(root: Path, as_json: bool) -> None:
 
 def reach_line(standing: Mapping[str, Any]) -> str:
     """Whether others can dial this node, and why we think so."""
-    seen = ", ".join(standing["seen_at"])
-    return f"{standing['reach']}: {standing['why']}{f', seen at {seen}' if seen else ''}"
+    seen, relays = ", ".join(standing["seen_at"]), ", ".join(standing["relays"])
+    told = f"{standing['reach']}: {standing['why']}{f', seen at {seen}' if seen else ''}"
+    return f"{told}{f'; through {relays}' if relays else ''}"
 
 
 def peers(root: Path, as_json: bool) -> None:
@@ -104,7 +105,7 @@ def peers(root: Path, as_json: bool) -> None:
             _tolerated(peer.get("calibration")),
             _view(peer.get("sees_us")),
             _short("last_seen_s", peer.get("last_seen_s")),
-            peer.get("reach"),
+            "by relay" if peer.get("relayed") else peer.get("reach"),
             _short("address", peer.get("address")),
         ]
         for peer in answer["peers"]

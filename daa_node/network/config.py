@@ -119,6 +119,7 @@ class NetworkConfig(BaseModel):
     )
     websocket: bool = True  # on the same port; browsers can dial nothing else
     mdns: bool = False  # tells everybody on the local network that we are here
+    relay: bool = False  # bytes of peers that cannot dial each other, at most 2 MiB/s of each
     # beside members and those under bootstrap, who always find a place
     peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=PEERS_MAX_MOST)
     deny: tuple[Network, ...] = ()  # networks that may not connect: 198.51.100.0/24, 2001:db8::/32

@@ -23,7 +23,7 @@ from daa_node.identity.record import (
     encode_record,
     sign_record,
 )
-from daa_node.network.addresses import is_numeric
+from daa_node.network.addresses import is_circuit, is_numeric, peer_id_in
 from daa_node.network.directory import Directory
 from daa_node.network.gossip import Gossip
 from daa_node.network.topics import record_key
@@ -252,8 +252,8 @@ class Discovery:
         signed = standing.signed if standing is not None else None
         newest = signed.record.addresses if signed is not None else ()
         hints = self._hints.get(peer_id, [])
-        if signed is not None and not newest:
-            hints = list(self._bootstrap)  # it dials others; our operator may know better
+        if signed is not None and all(map(is_circuit, newest)):
+            hints = list(self._bootstrap)  # nobody dials it; our operator may know better
         if not self._is_member(peer_id):
             newest = tuple(filter(is_numeric, newest))
         addresses = dict.fromkeys([*newest, *hints])
@@ -375,8 +375,3 @@ class Discovery:
                 except Unavailable:
                     announced = b""
             await trio.sleep(10 * CHECK_S)
-
-
-def peer_id_in(address: Address) -> PeerId:
-    """The peer that a multiaddr names last; empty when it names none."""
-    return PeerId(address.rpartition("/p2p/")[2]) if "/p2p/" in address else PeerId("")

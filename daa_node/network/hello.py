@@ -161,6 +161,7 @@ class Hello:
             node_id=signed.record.node_id.hex(),
             peer_id=stream.peer_id,
             role=str(signed.record.role),
+            network=self._transport.network_of(stream.peer_id),
         )
         return True
 

@@ -11,9 +11,9 @@ import trio
 
 from daa_dag.ids import NodeId, VertexId, digest_of
 from daa_node.errors import Unavailable
-from daa_node.network.addresses import is_numeric
+from daa_node.network.addresses import is_numeric, peer_id_in
 from daa_node.network.directory import Directory
-from daa_node.network.discovery import ADDRESSES_TRIED_MAX, peer_id_in
+from daa_node.network.discovery import ADDRESSES_TRIED_MAX
 from daa_node.network.topics import checkpoint_key
 from daa_node.seams import PeerId, Transport
 

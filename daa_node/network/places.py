@@ -20,9 +20,9 @@ from typing import Protocol
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import SignedRecord, supersedes
+from daa_node.network.addresses import peer_id_in
 from daa_node.network.config import NetworkConfig
 from daa_node.network.directory import Crowd, Directory
-from daa_node.network.discovery import peer_id_in
 from daa_node.seams import Address, PeerId
 
 

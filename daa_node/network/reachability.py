@@ -29,7 +29,7 @@ from daa_node.seams import BELL_TOKEN_BYTES, Address, Doorbell, Entropy, PeerId,
 
 ANSWER_BYTES_MAX = 128
 ASK_TIMEOUT_S = 5.0
-RING_WAIT_S = 16.0  # after the last answer; see WAITING_MAX of dial_back
+RING_LATE_S = 1.0  # after what the last one said: a token on its way, and a busy machine
 FIRST_S = 1.0  # after the first members are there: others come, too
 SPREAD_S = 6.0  # many that start at once ask one after another
 CHECK_S = 1.0
@@ -135,29 +135,33 @@ class Reachability:
         with ExitStack() as stack:
             rung: dict[NodeId, trio.Event] = {}
             seen: dict[NodeId, str] = {}
+            waits_s = [0.0]
 
             async def ask(node: NodeId, peer_id: PeerId) -> None:
                 token = self._entropy.bytes(BELL_TOKEN_BYTES)
                 rung[node] = stack.enter_context(doorbell.awaiting(token))
-                host = await self._ask(peer_id, token, ports)
-                if host is None:
+                answer = await self._ask(peer_id, token, ports)
+                if answer is None:
                     found.refused += 1
                 else:
-                    seen[node] = host
+                    seen[node] = answer[0]
+                    waits_s.append(answer[1] + RING_LATE_S)
 
             async with trio.open_nursery() as nursery:
                 for node in nodes:
                     peer_id = self._contacts.peer_of(node)
                     if peer_id is not None:
                         nursery.start_soon(ask, node, peer_id)
-            with trio.move_on_after(RING_WAIT_S):
+            with trio.move_on_after(max(waits_s)):
                 for node in seen:
                     await rung[node].wait()
             for node, host in seen.items():
                 (found.rung if rung[node].is_set() else found.silent)[node] = host
         return self._judge(found)
 
-    async def _ask(self, peer_id: PeerId, token: bytes, ports: tuple[int, ...]) -> str | None:
+    async def _ask(
+        self, peer_id: PeerId, token: bytes, ports: tuple[int, ...]
+    ) -> tuple[str, int] | None:
         body = encode_request(token, ports)
         try:
             answer = await self._requests.ask(

@@ -38,7 +38,8 @@ VOLUNTEER_REFUSED = EventName("volunteer_refused")  # reason, detail, count: eve
 # kind, about, sound, ours, distance: `ours` if we computed it, too
 VOLUNTEERS_FOUND = EventName("volunteers_found")
 # Peers
-PEER_JOINED = EventName("peer_joined")  # node_id, peer_id, role
+# node_id, peer_id, role, network: the address that it comes from, or the relay
+PEER_JOINED = EventName("peer_joined")
 PEER_LEFT = EventName("peer_left")  # node_id, peer_id, reason
 PEER_REFUSED = EventName("peer_refused")  # peer_id, reason, detail, by: us or peer
 PEER_FAULT = EventName("peer_fault")  # peer_id, reason, detail, score
@@ -48,6 +49,8 @@ DIAL_FAILED = EventName("dial_failed")  # address, error, failures: in a row
 NAME_UNKNOWN = EventName("name_unknown")  # host, why: told once, until its name resolves
 # reach, before, why, seen_at: whether others can dial this node
 REACHABILITY_CHANGED = EventName("reachability_changed")
+RELAY_RESERVED = EventName("relay_reserved")  # relay, seconds: others reach us through it
+RELAY_LOST = EventName("relay_lost")  # relay, why
 QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum, waiting
 # Rounds
 ROUND_STARTED = EventName("round_started")  # round, base, steps

@@ -9,6 +9,8 @@ VOTES = "/daa/1/votes"  # long-lived, one way: length-prefixed signed statements
 REQUEST = "/daa/1/request"  # one request, one response a stream
 VOLUNTEER = "/daa/2/volunteer"  # a browser's one stream, see volunteer_messages
 BULK = "/daa/2/bulk"  # a bulk session's handshake, then frames if no socket can be dialled
+RELAY = "/daa/1/relay"  # a reservation, or a circuit to who has one; see relay_messages
+RELAYED = "/daa/1/relayed"  # from a relay: the other end of a circuit
 
 PROTOCOL_VERSION = 1
 # The oldest version that we still understand. Raised when a message of it can no longer be served.

@@ -13,6 +13,7 @@ from simnet.world.scenario import Scenario
 SCHEMA_VERSION = 1
 # the files of a run that is kept
 TRACE_FILE, OUTCOME_FILE, SCENARIO_FILE = "trace.jsonl", "outcome.json", "scenario.yaml"
+ROUTERS = "routers"  # of the facts: how each node behind one got through
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from daa_node.errors import UserError
-from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE
+from simnet.checks.outcome import OUTCOME_FILE, ROUTERS, SCENARIO_FILE, TRACE_FILE
 from simnet.world.determinism import BROKEN, DOWN, FAULT, FINAL, LIAR, ROUND, UP, VIEW, VOTE
 from simnet.world.links import NS
 
@@ -73,6 +73,7 @@ def make_report(folder: Path) -> str:
         "What was done to it": _faults(trace),
         "Held-out loss, nats": _losses(trace),
         "Rounds": _rounds(trace),
+        "Behind routers": _routers(outcome),
         "Measured": _table(*((key, json.dumps(fact)) for key, fact in outcome["facts"].items())),
         "Scenario": f"<pre>{escape(path.read_text(encoding='utf-8'))}</pre>",
         "Again": f"<pre>{escape(again)}</pre>",
@@ -320,6 +321,19 @@ def _faults(trace: Trace) -> str:
     if len(episodes) > FAULTS_MAX:
         rows.append((f"and {len(episodes) - FAULTS_MAX} more",))
     return _table(*rows, head=("from, s", "until, s", "fault", "nodes"))
+
+
+def _routers(outcome: Event) -> str:
+    """How each node that stands behind one was reached."""
+    rows = [
+        (*(row[key] for key in ("node", "nat", "passage", "relays")), _listed(row["relayed_with"]))
+        for row in outcome["facts"].get(ROUTERS, ())
+    ]
+    return _table(*rows, head=("node", "behind", "got through", "relays", "relayed with nodes"))
+
+
+def _listed(nodes: Sequence[int]) -> str:
+    return ", ".join(map(str, nodes))
 
 
 def _omissions(trace: Trace, lanes: list[int]) -> str:

@@ -25,3 +25,4 @@ class NodesConfig(BaseModel):
     up_mbit_s: float | None = Field(None, gt=0, description="of its access link; None: topology's")
     down_mbit_s: float | None = Field(None, gt=0)
     nat: Nat | None = Field(None, description="what each of them is behind; None: the internet")
+    relay: bool = Field(False, description="whether its daemons relay for who cannot be dialled")

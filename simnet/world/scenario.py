@@ -426,9 +426,10 @@ class Scenario(BaseModel):
             if self.checks.core:
                 yield ("checks", "core"), "`core` takes `fidelity: light` or `trio`"
         for i, group in enumerate(self.nodes):
-            if group.nat is not None and self.fidelity != "process":
-                said = "`nat` takes `fidelity: process`: only real packets are translated"
-                yield ("nodes", i, "nat"), said
+            for key in ("nat", "relay"):
+                if getattr(group, key) and self.fidelity != "process":
+                    said = f"`{key}` takes `fidelity: process`: only there are packets translated"
+                    yield ("nodes", i, key), said
         if count > NODES_MAX:
             yield (), f"{count} nodes, at most {NODES_MAX}"
         if not any(group.role == "validator" for group in self.nodes):

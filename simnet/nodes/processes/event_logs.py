@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from daa_node.network.addresses import RELAYED_BY
 from daa_node.observability.events import (
     AUTHOR_SHUNNED,
     COPY_FOUND,
@@ -43,6 +44,9 @@ class EventLog:
     offset: int = 0
     ended: bool = False  # it says that the job is done
     height: int = 0
+    reach: str = "unknown"  # as the daemon found last
+    relays: set[str] = field(default_factory=set)  # peer ids that relay for it now
+    relayed: set[str] = field(default_factory=set)  # node ids it was ever connected with by relay
     finals_ns: list[int] = field(default_factory=list)  # when blocks became final, in the run
 
     def read(self) -> list[Event]:
@@ -101,3 +105,17 @@ class EventLogs:
                 self.evidence[event["offender"]] = f"{event['offence']}, says node {node}"
             case "job_ended":
                 log.ended = True
+            case _:
+                _note_reach(log, event)
+
+
+def _note_reach(log: EventLog, event: Event) -> None:
+    match event["name"]:
+        case "reachability_changed":
+            log.reach = event["reach"]
+        case "relay_reserved":
+            log.relays.add(event["relay"])
+        case "relay_lost":
+            log.relays.discard(event["relay"])
+        case "peer_joined" if event["network"].startswith(RELAYED_BY):
+            log.relayed.add(event["node_id"])

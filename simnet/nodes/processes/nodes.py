@@ -56,7 +56,8 @@ def make_nodes(
             for other in range(count)
             if other != index and other not in addresses.hidden
         ]
-        settings = _settings(addresses.listening[index], addresses.announced, dials)
+        relay = groups[index].relay
+        settings = _settings(addresses.listening[index], addresses.announced, dials, relay)
         identity.create_node(directory, settings, keys[index])
         if groups[index].role == "observer":
             continue
@@ -83,13 +84,14 @@ def genesis_of(directory: Path) -> Genesis:
     return local.read_genesis(DataDirectory(directory).genesis)
 
 
-def _settings(listen: str, announce: str | None, dials: list[str]) -> str:
+def _settings(listen: str, announce: str | None, dials: list[str], relay: bool) -> str:
     return (
         "# Written by simnet for one run.\n"
         "network:\n"
         f"  listen: [{listen}]\n"
         f"  announce: {json.dumps([announce] if announce else [])}\n"
         f"  bootstrap: {json.dumps(dials)}\n"
+        f"  relay: {json.dumps(relay)}\n"
         "trainer: {device: cpu}\n"
         f"log: {{file_bytes_max: {LOG_BYTES_MAX}}}\n"
     )

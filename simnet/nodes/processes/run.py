@@ -20,7 +20,7 @@ from simnet.checks.invariants import (
     PROGRESS,
     SAME_ROOTS,
 )
-from simnet.checks.outcome import Invariant, Outcome, Stopwatch, nothing
+from simnet.checks.outcome import ROUTERS, Invariant, Outcome, Stopwatch, nothing
 from simnet.nodes.processes.cluster import Cluster, running
 from simnet.nodes.processes.event_logs import EventLogs
 from simnet.nodes.processes.leftovers import heard, scratch
@@ -28,6 +28,7 @@ from simnet.nodes.processes.measurement import Measurement
 from simnet.nodes.processes.memory import Memory
 from simnet.nodes.processes.node_faults import NodeFaults, gone_for_good, may_sign_twice
 from simnet.nodes.processes.nodes import genesis_of
+from simnet.nodes.processes.passages import passages
 from simnet.world.determinism import FAULT, Streams, Trace
 from simnet.world.faults import Edge, healed_ns, timeline
 from simnet.world.link_conditions import OF_LINKS
@@ -196,6 +197,12 @@ class Run:
         ]
         return held if measured is None else [*held, nothing(AS_ASKED, measured.faults())]
 
+    def _passages(self) -> dict[str, Any]:
+        if not any(self._scenario.nats):
+            return {}
+        numbers = {node.nature.node_id: node.index for node in self._cluster.nodes}
+        return {ROUTERS: passages(self.logs.of_nodes, self._scenario.nats, numbers)}
+
     def facts(self, measured: Measurement | None, found: Chains) -> dict[str, Any]:
         logs, backend, rotten = self.logs, self._cluster.backend, self.faults.rotten
         return {
@@ -205,6 +212,7 @@ class Run:
             "job_ended": [log.ended for log in logs.of_nodes],
             "losses_nats": [logs.losses.get(h) for h in sorted(logs.contributors)],
             "contributors": [logs.contributors[h] for h in sorted(logs.contributors)],
+            **self._passages(),
             "faults_not_reached": len([edge for edge in self._edges if edge.begins]),
             "fell": self.faults.falls,
             "rot": [{"node": n, "file": f, "found": found.rot[n]} for n, f in rotten.items()],

@@ -119,6 +119,7 @@ class Daemon:
             trainer_pid=nothing,
             gateway=nothing,
             reachability=dict,
+            is_relayed=lambda _: False,
             drain=nothing,
         )
         identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)

@@ -31,8 +31,10 @@ class Bell:
         self.rung.append((host, port, token))
         self.at_once += 1
         self.at_once_max = max(self.at_once_max, self.at_once)
-        await trio.sleep(2.5)
-        self.at_once -= 1
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.at_once -= 1
 
 
 def served() -> tuple[DialBack, Bell]:
@@ -47,7 +49,7 @@ async def test_the_askers_own_address_is_dialled_and_nothing_else(autojump_clock
             nursery.start_soon(own.run)
             answer = await own.answer(MEMBER, encode_request(TOKEN, (4001, 443)))
     host = bell.host_of(MEMBER)
-    assert decode_answer(answer) == host
+    assert decode_answer(answer) == (host, 5)
     assert bell.rung == [(host, 4001, TOKEN), (host, 443, TOKEN)]
 
 
@@ -128,7 +130,10 @@ def test_a_malformed_request_is_the_askers_fault(value: Any) -> None:
         decode_request(canonical.encode(value))
 
 
-@pytest.mark.parametrize("payload", [b"\xc1", canonical.encode(["a.example"]), b""])
+@pytest.mark.parametrize(
+    "payload",
+    [b"\xc1", b"", canonical.encode(["a.example", 1]), canonical.encode(["192.0.2.1", 99])],
+)
 def test_a_malformed_answer_is_the_answerers_fault(payload: bytes) -> None:
     with pytest.raises(PeerFault, match="dial-back-malformed"):
         decode_answer(payload)

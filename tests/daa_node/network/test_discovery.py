@@ -11,6 +11,7 @@ from daa_dag.ids import ChainId, NodeId
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import PeerFault
 from daa_node.identity.record import Role, decode_record, encode_record
+from daa_node.network.addresses import peer_id_in
 from daa_node.network.discovery import (
     CHECK_S,
     HEAD_START_S,
@@ -20,7 +21,6 @@ from daa_node.network.discovery import (
     REDIAL_S_FIRST,
     Discovery,
     OwnRecord,
-    peer_id_in,
 )
 from daa_node.network.gossip import HEAD_EVERY_S_MAX, head_every_s
 from daa_node.network.hello import OPEN_PROTOCOLS

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from daa_node.errors import UserError
-from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Invariant, Mark, Outcome
+from simnet.checks.outcome import (
+    OUTCOME_FILE,
+    ROUTERS,
+    SCENARIO_FILE,
+    TRACE_FILE,
+    Invariant,
+    Mark,
+    Outcome,
+)
 from simnet.results.report import LANES_MAX, MARKS_A_LANE_MAX, first_difference, make_report
 from simnet.world.determinism import BROKEN, DOWN, FAULT, FINAL, LIAR, ROUND, UP, VIEW, VOTE, Trace
 from simnet.world.links import NS
@@ -19,6 +27,13 @@ SCENARIO = Scenario(
     why="<what> & why",
     faults=(FaultConfig(kind="partition", at_s=2.0, for_s=3.0, nodes=(0, 1)),),
 )
+PASSAGE = {
+    "node": 2,
+    "nat": "symmetric",
+    "passage": "relayed",
+    "relays": 1,
+    "relayed_with": [0, 3],
+}
 
 
 def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
@@ -52,11 +67,16 @@ def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
             Invariant("progress", False, "nothing final for 9 s"),
         ),
         sometimes=(Mark("view-nullified", 4),),
-        facts={"participation": {"node": 0.75}},
+        facts={"participation": {"node": 0.75}, ROUTERS: [PASSAGE]},
     )
     (folder / OUTCOME_FILE).write_text(json.dumps(outcome.as_json()))
     (folder / SCENARIO_FILE).write_text(as_text(SCENARIO))
     return folder
+
+
+def test_the_page_says_how_a_node_behind_a_router_got_through(tmp_path: Path) -> None:
+    row = "<td>2</td><td>symmetric</td><td>relayed</td><td>1</td><td>0, 3</td>"
+    assert row in make_report(keep(tmp_path / "run"))
 
 
 def test_the_page_shows_every_lane_fault_and_broken_invariant(tmp_path: Path) -> None:

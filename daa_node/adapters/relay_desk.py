@@ -1,0 +1,163 @@
+"""Relays bytes between two peers of which neither can dial the other, if the operator says so.
+
+    reserved --RESERVED_S without another request, or its connection ends--> forgotten
+    circuit  --either end closes, or says nothing for IDLE_S---------------> closed
+
+Who has a reservation can be reached through us by whom we have welcomed. We see the two ends and
+the number of bytes: what they say is sealed by noise from end to end. Every member has a pace of
+its own, all who are no members share one; whoever sends faster waits. No circuit leads through two
+relays.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import trio
+
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.pace import Pace
+from daa_node.seams import ByteStream, IsMember, OnFault, PeerId
+from daa_node.wire import protocols, relay_messages
+from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.limits import KIB, MIB
+
+RESERVED_S = 600
+RESERVATIONS_MAX, GUESTS_RESERVATIONS_MAX = 128, 32
+CIRCUITS_MAX, GUESTS_CIRCUITS_MAX = 256, 32
+CIRCUITS_PER_PEER_MAX = 16  # at either end: of 64 streams that a peer may have
+# A member: a contribution of 100 MB in a minute. Guests: as one of them, all together.
+BYTES_PER_S, BYTES_BURST = 2.0 * MIB, 32.0 * MIB
+PIECE_BYTES = 64 * KIB
+IDLE_S = 90.0  # six pings of yamux, which both ends send
+WORDS_TIMEOUT_S = 10.0
+MEMBERS_KEPT_MAX = 256  # paces
+
+OpenStream = Callable[[PeerId, str], Awaitable[ByteStream]]  # raises Unavailable
+
+
+class RelayDesk:
+    """`serve` handles protocols.RELAY, which admitted peers alone may speak."""
+
+    def __init__(
+        self,
+        open_stream: OpenStream,
+        is_relayed: Callable[[PeerId], bool],
+        is_member: IsMember,
+        on_fault: OnFault,
+    ) -> None:
+        self._open_stream = open_stream
+        self._is_relayed = is_relayed
+        self._is_member = is_member
+        self._on_fault = on_fault
+        self._reserved: dict[PeerId, float] = {}  # until when
+        self._ends = Counter[PeerId]()  # of circuits, by peer
+        self._guests = 0  # circuits that were asked for by who is no member
+        self._paces: dict[PeerId, Pace] = {}
+        self._guests_pace: Pace | None = None
+        self.circuits = 0
+
+    async def serve(self, stream: ByteStream) -> None:
+        try:
+            with trio.fail_after(WORDS_TIMEOUT_S):
+                payload = await read_message(stream, relay_messages.MESSAGE_BYTES_MAX)
+            word, peer_id = relay_messages.wish_of(payload)
+        except PeerFault as fault:
+            self._on_fault(stream.peer_id, fault)
+            raise
+        try:
+            if self._is_relayed(stream.peer_id):
+                raise Unavailable("no circuit leads through two relays")
+            if word == "reserve":
+                self._reserve(stream.peer_id)
+                await write_message(stream, relay_messages.granted(RESERVED_S))
+            else:
+                await self._connect(stream, peer_id)
+        except Unavailable as reason:
+            await write_message(stream, relay_messages.refused(str(reason)))
+
+    def _reserve(self, peer_id: PeerId) -> None:
+        now_s = trio.current_time()
+        self._reserved = {peer: until for peer, until in self._reserved.items() if until > now_s}
+        if peer_id not in self._reserved:
+            guests = sum(not self._is_member(peer) for peer in self._reserved)
+            if len(self._reserved) >= RESERVATIONS_MAX:
+                raise Unavailable(f"{RESERVATIONS_MAX} others have a reservation here")
+            if not self._is_member(peer_id) and guests >= GUESTS_RESERVATIONS_MAX:
+                raise Unavailable(f"{GUESTS_RESERVATIONS_MAX} who are no members have one here")
+        self._reserved[peer_id] = now_s + RESERVED_S
+
+    async def _connect(self, caller: ByteStream, called_id: PeerId) -> None:
+        if self._reserved.get(called_id, 0.0) <= trio.current_time():
+            raise Unavailable("that peer has no reservation here")
+        with self._circuit(caller.peer_id, called_id):
+            called = await self._open_stream(called_id, protocols.RELAYED)
+            try:
+                with trio.fail_after(WORDS_TIMEOUT_S):
+                    await write_message(called, relay_messages.from_peer(caller.peer_id))
+                    answer = await read_message(called, relay_messages.MESSAGE_BYTES_MAX)
+                relay_messages.seconds_granted(answer)
+                await write_message(caller, relay_messages.granted())
+                await self._relay(caller, called)
+            except (trio.TooSlowError, trio.BrokenResourceError, PeerFault):
+                raise Unavailable("that peer does not answer") from None
+            finally:
+                await called.aclose()
+
+    @contextmanager
+    def _circuit(self, caller: PeerId, called: PeerId) -> Iterator[None]:
+        is_guest = not self._is_member(caller)
+        if self.circuits >= CIRCUITS_MAX or (is_guest and self._guests >= GUESTS_CIRCUITS_MAX):
+            raise Unavailable(f"busy: {self.circuits} circuits lead through this relay")
+        for end in (caller, called):
+            if self._ends[end] >= CIRCUITS_PER_PEER_MAX:
+                raise Unavailable(f"busy: {CIRCUITS_PER_PEER_MAX} circuits of one peer")
+        self.circuits += 1
+        self._guests += is_guest
+        self._ends.update((caller, called))
+        try:
+            yield
+        finally:
+            self.circuits -= 1
+            self._guests -= is_guest
+            self._ends.subtract((caller, called))
+            self._ends = +self._ends
+
+    async def _relay(self, caller: ByteStream, called: ByteStream) -> None:
+        """Until either end closes."""
+        try:
+            async with trio.open_nursery() as nursery:
+                ends = caller.peer_id, called.peer_id
+                for source, sink in ((caller, called), (called, caller)):
+                    carry = partial(self._carry, source, sink, self._pace_of(source.peer_id, *ends))
+                    nursery.start_soon(_then_cancel, carry, nursery.cancel_scope)
+        except* trio.BrokenResourceError:
+            pass  # one of them has broken it off
+
+    async def _carry(self, source: ByteStream, sink: ByteStream, pace: Pace) -> None:
+        while True:
+            piece = b""
+            with trio.move_on_after(IDLE_S):
+                piece = await source.receive_some(PIECE_BYTES)
+            if not piece:
+                return
+            await pace.take(len(piece))
+            await sink.send_all(piece)
+
+    def _pace_of(self, peer_id: PeerId, *ends: PeerId) -> Pace:
+        """What a member sends to a guest is not taken from what it may send to members."""
+        if not all(map(self._is_member, ends)):
+            if self._guests_pace is None:
+                self._guests_pace = Pace(BYTES_PER_S, BYTES_BURST)
+            return self._guests_pace
+        if peer_id not in self._paces:
+            if len(self._paces) >= MEMBERS_KEPT_MAX:
+                self._paces = {p: pace for p, pace in self._paces.items() if not pace.is_full}
+            self._paces[peer_id] = Pace(BYTES_PER_S, BYTES_BURST)
+        return self._paces[peer_id]
+
+
+async def _then_cancel(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+    await work()
+    scope.cancel()

@@ -1,0 +1,163 @@
+"""Reached through relays where nobody can dial us: reservations, and addresses that follow.
+
+    unreachable --a relay grants one--> relayed --none is left--> unreachable
+
+A relay is a connected peer whose record says that it relays and that it can itself be dialled:
+members first, and as many as RELAYS_WANTED, so that one that goes takes nobody with it. Each
+reservation is asked for again at half of its time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.identity.record import NodeRecord
+from daa_node.network.addresses import CIRCUIT, is_circuit, is_numeric, peer_id_in
+from daa_node.network.contacts import Contacts
+from daa_node.network.directory import Directory
+from daa_node.network.reachability import Reach, Reachability
+from daa_node.observability.events import RELAY_LOST, RELAY_RESERVED, EventLog
+from daa_node.seams import Address, Circuits, PeerId, Transport
+
+CAPABILITY = "relay"  # in the record of a node that offers it
+RELAYS_WANTED = 2
+CHECK_S = 1.0
+ASK_TIMEOUT_S = 15.0
+REFUSED_FOR_S = 30.0  # then it is asked again
+REFUSED_KEPT_MAX = 64
+
+
+@dataclass(slots=True)
+class Reservation:
+    """At one relay."""
+
+    address: Address  # of ours, through it
+    renew_at_s: float
+    ends_at_s: float
+
+
+class Relaying:
+    """`run` keeps reservations while we need them; `told` is where others may dial us."""
+
+    def __init__(
+        self,
+        reachability: Reachability,
+        circuits: Circuits | None,
+        transport: Transport,
+        contacts: Contacts,
+        directory: Directory,
+        events: EventLog,
+    ) -> None:
+        """`circuits` None: a world where everybody can be dialled."""
+        self._reachability = reachability
+        self._circuits = circuits
+        self._transport = transport
+        self._contacts = contacts
+        self._directory = directory
+        self._events = events
+        self._held: dict[PeerId, Reservation] = {}
+        self._refused: dict[PeerId, float] = {}  # until when
+
+    def told(self) -> list[Address]:
+        return self._reachability.told() or [held.address for held in self._held.values()]
+
+    def standing(self) -> Mapping[str, Any]:
+        """For `status`."""
+        found = dict(self._reachability.standing())
+        found["relays"] = list(self._held)
+        if self._held and found["reach"] == Reach.UNREACHABLE:
+            found["reach"] = "relayed"
+        return found
+
+    def is_relayed(self, peer_id: PeerId) -> bool:
+        """Whether our connection with this peer goes through a relay."""
+        return self._circuits is not None and self._circuits.is_relayed(peer_id)
+
+    async def run(self) -> None:
+        """Until cancelled; measures whether we can be dialled as well."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._reachability.run)
+            if self._circuits is not None:
+                nursery.start_soon(self._keep_reserved, self._circuits)
+
+    async def _keep_reserved(self, circuits: Circuits) -> None:
+        while True:
+            await trio.sleep(CHECK_S)
+            self._let_go()
+            if self._reachability.told():
+                continue
+            now_s = trio.current_time()
+            due = [peer for peer, held in self._held.items() if held.renew_at_s <= now_s]
+            for relay in due or self._others():
+                await self._reserve(circuits, relay)
+
+    def _let_go(self) -> None:
+        """Of what does not help any more."""
+        connected, now_s = set(self._transport.connected()), trio.current_time()
+        for relay, held in list(self._held.items()):
+            if self._reachability.told():
+                self._lose(relay, "this node can be dialled")
+            elif relay not in connected:
+                self._lose(relay, "the relay is not connected any more")
+            elif held.ends_at_s <= now_s:
+                self._lose(relay, "it was not renewed in time")
+
+    def _lose(self, relay: PeerId, why: str) -> None:
+        del self._held[relay]
+        self._events.emit(RELAY_LOST, relay=relay, why=why)
+
+    def _others(self) -> list[PeerId]:
+        """The next relay to ask, if one more is wanted."""
+        if len(self._held) >= RELAYS_WANTED:
+            return []
+        now_s = trio.current_time()
+        self._refused = {peer: until for peer, until in self._refused.items() if until > now_s}
+        found = [
+            peer_id
+            for peer_id in self._transport.connected()
+            if peer_id not in self._held
+            and peer_id not in self._refused
+            and self._address_of(peer_id) is not None
+            and not self.is_relayed(peer_id)
+        ]
+        return sorted(found, key=lambda peer: (not self._directory.is_member(peer), peer))[:1]
+
+    def _address_of(self, relay: PeerId) -> Address | None:
+        """Where it can be dialled, if it says that it relays."""
+        standing = self._directory.standing(relay)
+        if standing is None or standing.signed is None or self._directory.banned_for_s(relay):
+            return None
+        record = standing.signed.record
+        if CAPABILITY not in record.capabilities:
+            return None
+        direct = (each for each in record.addresses if is_numeric(each) and not is_circuit(each))
+        return next((each for each in direct if peer_id_in(each) == relay), None)
+
+    async def _reserve(self, circuits: Circuits, relay: PeerId) -> None:
+        address, seconds = self._address_of(relay), 0.0
+        try:
+            with trio.move_on_after(ASK_TIMEOUT_S):
+                seconds = await circuits.reserve(relay)
+        except Unavailable:
+            seconds = 0.0
+        except PeerFault as fault:
+            self._contacts.blame(relay, fault)
+        now_s = trio.current_time()
+        if address is None or seconds <= 0:
+            if len(self._refused) < REFUSED_KEPT_MAX:
+                self._refused[relay] = now_s + REFUSED_FOR_S
+            return
+        if relay not in self._held:
+            self._events.emit(RELAY_RESERVED, relay=relay, seconds=round(seconds))
+        through = Address(f"{address}/{CIRCUIT}/p2p/{self._transport.peer_id}")
+        self._held[relay] = Reservation(through, now_s + seconds / 2, now_s + seconds)
+
+
+def told_reach(record: NodeRecord) -> str:
+    """How a node can be reached, by what it tells of itself."""
+    if not record.addresses:
+        return "dials out"
+    return "relayed" if all(map(is_circuit, record.addresses)) else "direct"

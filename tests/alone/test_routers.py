@@ -1,0 +1,36 @@
+"""Real daemons behind real boxes: all of them take part, and who cannot be dialled is relayed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simnet.checks.outcome import OUTCOME_FILE, ROUTERS
+from simnet.nodes.processes.backends import examine
+from simnet.results.report import make_report
+from simnet.results.run import run
+from simnet.world.scenario_file import open_scenario
+
+
+@pytest.mark.long
+def test_nodes_behind_each_kind_of_router_take_part_and_reach_each_other(tmp_path: Path) -> None:
+    tun = next(backend for backend in examine().backends if backend.boxes)
+    if not tun.ok:
+        pytest.skip(f"{tun.name}: {tun.why}")
+    outcome = run(open_scenario("routers"), tmp_path)
+    assert outcome.ok, outcome.invariants
+    rows = {row["node"]: row for row in outcome.facts[ROUTERS]}
+    assert {node: row["nat"] for node, row in rows.items()} == {
+        2: "symmetric",
+        3: "symmetric",
+        4: "cone",
+        5: "cgnat",
+    }
+    assert {row["passage"] for row in rows.values()} == {"relayed"}
+    assert 3 in rows[2]["relayed_with"]
+    assert 2 in rows[3]["relayed_with"]
+    assert min(outcome.facts["rounds"]) == max(outcome.facts["rounds"]) > 0
+    assert json.loads((tmp_path / OUTCOME_FILE).read_text())["facts"][ROUTERS]
+    page = make_report(tmp_path)
+    assert "Behind routers" in page
+    assert "<td>symmetric</td><td>relayed</td>" in page

@@ -1,0 +1,178 @@
+"""What a relay does for others is bounded, and strangers leave room for members."""
+
+from contextlib import suppress
+
+import pytest
+import trio
+from trio.testing import memory_stream_pair
+
+from daa_node.adapters import relay_desk
+from daa_node.adapters.relay_desk import RelayDesk
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.seams import ByteStream, PeerId
+from daa_node.wire import protocols, relay_messages
+from daa_node.wire.framing import read_message, write_message
+
+CALLER, CALLED = PeerId("member caller"), PeerId("member called")
+
+
+class Wire:
+    """One end of a stream to `peer_id`."""
+
+    def __init__(self, end: trio.StapledStream, peer_id: PeerId) -> None:  # type: ignore[type-arg]
+        self._end = end
+        self.peer_id = peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        await self._end.send_all(payload)
+
+    async def receive_some(self, size_bytes_max: int) -> bytes:
+        return bytes(await self._end.receive_some(size_bytes_max))
+
+    async def aclose(self) -> None:
+        await self._end.aclose()
+
+
+def wires(peer_id: PeerId) -> tuple[Wire, Wire]:
+    """The relay's end of a stream with the peer, and the peer's."""
+    here, there = memory_stream_pair()
+    return Wire(here, peer_id), Wire(there, PeerId("relay"))
+
+
+class World:
+    """A desk, and peers that grant what it brings them and say everything back."""
+
+    def __init__(self, nursery: trio.Nursery, relayed: frozenset[PeerId] = frozenset()) -> None:
+        self.faults: list[str] = []
+        self._nursery = nursery
+        self.desk = RelayDesk(
+            self._open,
+            relayed.__contains__,
+            lambda peer: peer.startswith("member"),
+            lambda _peer, fault: self.faults.append(fault.reason),
+        )
+
+    async def _open(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        assert protocol == protocols.RELAYED
+        ours, theirs = wires(peer_id)
+        self._nursery.start_soon(self._called, theirs)
+        return ours
+
+    async def _called(self, wire: Wire) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            word, _ = relay_messages.wish_of(await read_message(wire, 512))
+            assert word == "from"
+            await write_message(wire, relay_messages.granted())
+            while piece := await wire.receive_some(1 << 16):
+                await wire.send_all(piece)
+
+    async def asked(self, peer_id: PeerId, wish: bytes) -> tuple[Wire, int]:
+        """The peer's end of its stream with the relay, and what it was granted."""
+        ours, theirs = wires(peer_id)
+        self._nursery.start_soon(self._served, ours)
+        await write_message(theirs, wish)
+        return theirs, relay_messages.seconds_granted(await read_message(theirs, 512))
+
+    async def _served(self, wire: Wire) -> None:
+        with suppress(PeerFault, trio.BrokenResourceError):
+            await self.desk.serve(wire)
+        await wire.aclose()
+
+
+async def test_bytes_go_both_ways_and_either_end_closes_the_circuit(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.asked(CALLED, relay_messages.reserve())
+        wire, _ = await world.asked(CALLER, relay_messages.connect(CALLED))
+        assert world.desk.circuits == 1
+        await wire.send_all(b"sealed")
+        assert await wire.receive_some(100) == b"sealed"
+        await wire.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.desk.circuits == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_circuit_that_says_nothing_is_closed(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.asked(CALLED, relay_messages.reserve())
+        await world.asked(CALLER, relay_messages.connect(CALLED))
+        await trio.sleep(relay_desk.IDLE_S + 1)
+        assert world.desk.circuits == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_sends_more_than_its_pace_waits_and_guests_wait_for_each_other(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_desk, "BYTES_PER_S", 1000.0)
+    monkeypatch.setattr(relay_desk, "BYTES_BURST", 1000.0)
+    for callers, at_least_s in (((CALLER, PeerId("member b")), 6), (("guest a", "guest b"), 14)):
+        async with trio.open_nursery() as nursery:
+            world = World(nursery)
+            await world.asked(CALLED, relay_messages.reserve())
+            began_s = trio.current_time()
+
+            async def send(peer_id: PeerId, world: World = world) -> None:
+                wire, _ = await world.asked(peer_id, relay_messages.connect(CALLED))
+                for _ in range(4):
+                    await wire.send_all(bytes(1000))
+                heard = 0
+                while heard < 4000:
+                    heard += len(await wire.receive_some(1 << 16))
+
+            async with trio.open_nursery() as senders:
+                for peer_id in callers:
+                    senders.start_soon(send, PeerId(peer_id))
+            took_s = trio.current_time() - began_s
+            # what comes back is the called one's pace, which is one for both
+            assert took_s >= at_least_s
+            nursery.cancel_scope.cancel()
+
+
+async def test_circuits_and_reservations_are_bounded_and_guests_leave_room(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        refused = 0
+        for number in range(relay_desk.GUESTS_RESERVATIONS_MAX + 5):
+            try:
+                await world.asked(PeerId(f"guest {number}"), relay_messages.reserve())
+            except Unavailable:
+                refused += 1
+        assert refused == 5
+        for number in range(relay_desk.RESERVATIONS_MAX - relay_desk.GUESTS_RESERVATIONS_MAX):
+            await world.asked(PeerId(f"member {number}"), relay_messages.reserve())
+        with pytest.raises(Unavailable, match="have a reservation"):
+            await world.asked(CALLED, relay_messages.reserve())
+        await world.asked(PeerId("member 0"), relay_messages.reserve())  # again
+        for _ in range(relay_desk.CIRCUITS_PER_PEER_MAX):
+            await world.asked(CALLER, relay_messages.connect(PeerId("member 0")))
+        for wish in (PeerId("member 0"), PeerId("member 1")):
+            with pytest.raises(Unavailable, match="circuits of one peer"):
+                await world.asked(CALLER, relay_messages.connect(wish))
+        for number in range(relay_desk.GUESTS_CIRCUITS_MAX + 5):
+            called = PeerId(f"member {1 + number // 8}")
+            with suppress(Unavailable):
+                await world.asked(PeerId(f"guest {number}"), relay_messages.connect(called))
+        of_members = relay_desk.CIRCUITS_PER_PEER_MAX
+        assert world.desk.circuits == of_members + relay_desk.GUESTS_CIRCUITS_MAX
+        await world.asked(PeerId("member z"), relay_messages.connect(PeerId("member 40")))
+        nursery.cancel_scope.cancel()
+
+
+async def test_no_circuit_leads_through_two_relays_and_nonsense_is_a_fault(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, frozenset({CALLER}))
+        with pytest.raises(Unavailable, match="two relays"):
+            await world.asked(CALLER, relay_messages.reserve())
+        with pytest.raises(PeerFault, match="truncated"):
+            await world.asked(CALLED, b"nonsense")
+        assert world.faults == ["relay-malformed"]
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,171 @@
+"""Who cannot be dialled has reservations at relays as long as it needs them, and tells of them."""
+
+import time
+from typing import Any
+
+import pytest
+import trio
+
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.identity.record import Role
+from daa_node.network import relaying
+from daa_node.network.directory import Directory
+from daa_node.network.discovery import OwnRecord
+from daa_node.network.relaying import CAPABILITY, Relaying, told_reach
+from daa_node.observability.events import EventLog
+from daa_node.seams import Address, PeerId
+from tests.daa_node.network.neighbours import KEYS, WallClock
+
+LIFETIME_S = 60.0
+DIRECT = Address("/ip4/1.2.3.4/tcp/1/p2p/x")
+THROUGH = Address("/ip4/1.2.3.4/tcp/1/p2p/r/p2p-circuit/p2p/x")
+
+
+class World:
+    """We, and others of which some offer to relay."""
+
+    peer_id = PeerId("we")
+
+    def __init__(self) -> None:
+        self.events = EventLog(time.time_ns)
+        self.directory = Directory(trio.current_time, {}, self.events)
+        self.here: list[PeerId] = []
+        self.own: list[Address] = []  # where we can be dialled
+        self.asked: list[PeerId] = []
+        self.refusing: dict[PeerId, Exception] = {}
+        self.behind_relays: set[PeerId] = set()
+        self.blamed: list[PeerId] = []
+        world: Any = self
+        self.relaying = Relaying(world, world, world, world, self.directory, self.events)
+
+    def add(self, number: int, *capabilities: str, host: str = "198.51.100.1") -> PeerId:
+        """One who is connected, and announces itself there."""
+        keys = KEYS[number]
+        address = Address(f"/ip4/{host}/tcp/4001/p2p/{keys.peer_id}")
+        record = OwnRecord(keys, lambda: [address], Role.CLOUD, capabilities, WallClock())
+        self.directory.learn(record.current())
+        self.here.append(keys.peer_id)
+        return keys.peer_id
+
+    # what a Relaying asks of reachability, circuits, transport and contacts
+
+    def told(self) -> list[Address]:
+        return self.own
+
+    def standing(self) -> dict[str, Any]:
+        return {"reach": "unreachable"}
+
+    async def run(self) -> None:
+        await trio.sleep_forever()
+
+    async def reserve(self, relay: PeerId) -> float:
+        self.asked.append(relay)
+        if relay in self.refusing:
+            raise self.refusing[relay]
+        return LIFETIME_S
+
+    def is_relayed(self, peer_id: PeerId) -> bool:
+        return peer_id in self.behind_relays
+
+    def connected(self) -> list[PeerId]:
+        return self.here
+
+    def blame(self, peer_id: PeerId, _fault: PeerFault) -> None:
+        self.blamed.append(peer_id)
+
+    async def live(self, for_s: float) -> None:
+        with trio.move_on_after(for_s):
+            await self.relaying.run()
+
+    def told_of(self) -> list[str]:
+        return [event["name"] for event in self.events.tail()]
+
+
+async def test_two_relays_are_asked_and_our_addresses_lead_through_them(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    relays = [world.add(number, CAPABILITY) for number in range(3)]
+    world.add(3)
+    await world.live(20)
+    assert len(world.asked) == relaying.RELAYS_WANTED
+    assert set(world.asked) < set(relays)
+    wanted = {f"/ip4/198.51.100.1/tcp/4001/p2p/{relay}/p2p-circuit/p2p/we" for relay in world.asked}
+    assert set(world.relaying.told()) == wanted
+    assert world.relaying.standing()["reach"] == "relayed"
+    assert world.relaying.standing()["relays"] == world.asked
+
+
+async def test_who_can_be_dialled_asks_nobody_and_lets_go_of_what_it_has(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    world.add(0, CAPABILITY)
+    world.own = [Address("/ip4/203.0.113.9/tcp/4001/p2p/we")]
+    await world.live(20)
+    assert not world.asked
+    mine, world.own = world.own, []
+    await world.live(20)
+    assert len(world.relaying.told()) == 1
+    world.own = mine
+    await world.live(5)
+    assert world.relaying.told() == mine
+    assert world.told_of() == ["relay_reserved", "relay_lost"]
+    assert world.relaying.standing()["relays"] == []
+
+
+async def test_a_reservation_is_renewed_in_time_and_goes_with_its_relay(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    relay = world.add(0, CAPABILITY)
+    await world.live(10 * LIFETIME_S)
+    assert 15 < len(world.asked) < 25  # twice in each lifetime
+    assert world.told_of() == ["relay_reserved"]
+    world.here.remove(relay)
+    await world.live(5)
+    assert world.relaying.told() == []
+    assert world.told_of()[-1] == "relay_lost"
+
+
+async def test_one_that_is_not_renewed_ends(autojump_clock: object) -> None:
+    world = World()
+    relay = world.add(0, CAPABILITY)
+    await world.live(5)
+    world.refusing[relay] = Unavailable("full")
+    await world.live(LIFETIME_S + 5)
+    assert world.relaying.told() == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "blamed"), [(Unavailable("full"), 0), (PeerFault("relay-malformed", ""), 1)]
+)
+async def test_who_refuses_is_asked_again_later_and_another_one_meanwhile(
+    refusal: Exception, blamed: int, autojump_clock: object
+) -> None:
+    world = World()
+    relays = sorted(world.add(number, CAPABILITY) for number in range(2))
+    world.refusing[relays[0]] = refusal
+    await world.live(relaying.REFUSED_FOR_S - 5)
+    assert world.asked == relays
+    assert len(world.blamed) == blamed
+    await world.live(10)
+    assert world.asked.count(relays[0]) == 2
+
+
+async def test_no_relay_is_one_that_cannot_be_dialled_itself(autojump_clock: object) -> None:
+    world = World()
+    world.behind_relays.add(world.add(0, CAPABILITY))
+    world.add(1, CAPABILITY, host=f"203.0.113.9/tcp/1/p2p/{KEYS[3].peer_id}/p2p-circuit")
+    await world.live(20)
+    assert not world.asked
+    assert world.relaying.standing()["reach"] == "unreachable"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reach"),
+    [([], "dials out"), ([THROUGH], "relayed"), ([THROUGH, DIRECT], "direct")],
+)
+def test_a_record_says_how_its_node_is_reached(addresses: list[Address], reach: str) -> None:
+    own = OwnRecord(KEYS[0], lambda: addresses, Role.CLOUD, (), WallClock())
+    assert told_reach(own.current().record) == reach
