@@ -237,8 +237,14 @@ class Discovery:
 
     async def _dial(self, peer_id: PeerId) -> str | None:
         """None once connected, else why not."""
-        failure = "no address is known"
-        for address in self._addresses_of(peer_id)[:ADDRESSES_TRIED_MAX]:
+        failure, tried = "no address is known", set[Address]()
+        while len(tried) < ADDRESSES_TRIED_MAX:
+            # asked anew: it takes ten seconds to fail, in which a newer record may have come
+            left = (address for address in self._addresses_of(peer_id) if address not in tried)
+            address = next(left, None)
+            if address is None:
+                break
+            tried.add(address)
             try:
                 await self._transport.dial(address)
             except Unavailable as error:

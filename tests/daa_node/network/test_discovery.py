@@ -9,7 +9,7 @@ import trio.testing
 
 from daa_dag.ids import ChainId, NodeId
 from daa_node.cli.free_ports import free_ports
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.record import Role, decode_record, encode_record
 from daa_node.network.addresses import peer_id_in
 from daa_node.network.discovery import (
@@ -311,6 +311,28 @@ async def test_who_says_that_nobody_can_dial_it_is_not_dialled_and_its_own_call_
         *(ours.transport, ours.directory, ours.gossip, ours.own, ours.clock, ours.events, address)
     )
     assert insisting._addresses_of(hidden.peer_id) == list(address)
+
+
+async def test_a_newer_record_counts_while_the_addresses_of_the_last_are_dialled() -> None:
+    ours, other = (Neighbour(number, (0, 1)) for number in (0, 1))
+    stale = [Address(f"/ip4/127.0.0.1/tcp/{port}/p2p/{other.peer_id}") for port in (1, 2, 3)]
+    newer = Address(f"/ip4/127.0.0.1/tcp/4/p2p/{other.peer_id}")
+    addresses, dialled = stale, list[Address]()
+    own = OwnRecord(other.keys, lambda: addresses, Role.CLOUD, (), other.clock)
+    ours.directory.learn(own.current())
+
+    async def dial(address: Address) -> PeerId:
+        nonlocal addresses
+        dialled.append(address)
+        if address == newer:
+            return other.peer_id
+        addresses = [newer]
+        ours.directory.learn(own.current())
+        raise Unavailable("nobody is there")
+
+    ours.transport.dial = dial  # type: ignore[method-assign]
+    assert await ours.discovery._dial(other.peer_id) is None
+    assert dialled == [stale[0], newer]
 
 
 async def running_alone(
