@@ -33,6 +33,7 @@ RING_LATE_S = 1.0  # after what the last one said: a token on its way, and a bus
 FIRST_S = 1.0  # after the first members are there: others come, too
 SPREAD_S = 6.0  # many that start at once ask one after another
 CHECK_S = 1.0
+ADDRESSES_CHECK_S = 5.0  # the system is asked for its interfaces
 AGAIN_S = 900.0  # a router may have been told to let us through, or not to any more
 AGAIN_UNKNOWN_S = 25.0  # busy members have a turn again, and our budget with them allows it
 ASKED_MAX = 64  # of a committee of a hundred a blocking weight is 34
@@ -85,10 +86,11 @@ class Reachability:
 
     def told(self) -> list[Address]:
         """Where others may dial us: nowhere, if nobody can."""
-        return self._transport.addresses() if self._is_dialable else []
+        return self._transport.addresses() if self.is_dialable else []
 
     @property
-    def _is_dialable(self) -> bool:
+    def is_dialable(self) -> bool:
+        """Whether others are told our addresses."""
         return self.reach is not Reach.UNREACHABLE or self._is_insisted
 
     def standing(self) -> Mapping[str, Any]:
@@ -120,11 +122,11 @@ class Reachability:
             while not self._contacts.one_is_honest(self._contacts.members()):
                 await trio.sleep(CHECK_S)
             await trio.sleep(FIRST_S)
-            is_certain = await self._measure(doorbell)
             self._asked = self._transport.addresses()
+            is_certain = await self._measure(doorbell)
             with trio.move_on_after(AGAIN_S if is_certain else AGAIN_UNKNOWN_S):
                 while self._transport.addresses() == self._asked:
-                    await trio.sleep(CHECK_S)
+                    await trio.sleep(ADDRESSES_CHECK_S)
 
     async def _measure(self, doorbell: Doorbell) -> bool:
         """Whether it has come to a conclusion."""
@@ -191,7 +193,7 @@ class Reachability:
         before, self.reach, self.why, self._found = self.reach, reach, why, found
         self._measured_at_s = trio.current_time()
         if self._doorbell is not None:
-            self._doorbell.is_dialable = self._is_dialable
+            self._doorbell.is_dialable = self.is_dialable
         if reach is Reach.UNREACHABLE and self._is_insisted:
             self.why += "; the addresses under network.announce are told all the same"
         if reach is not before:

@@ -87,7 +87,7 @@ class Relaying:
         while True:
             await trio.sleep(CHECK_S)
             self._let_go()
-            if self._reachability.told():
+            if self._reachability.is_dialable:
                 continue
             now_s = trio.current_time()
             due = [peer for peer, held in self._held.items() if held.renew_at_s <= now_s]
@@ -98,7 +98,7 @@ class Relaying:
         """Of what does not help any more."""
         connected, now_s = set(self._transport.connected()), trio.current_time()
         for relay, held in list(self._held.items()):
-            if self._reachability.told():
+            if self._reachability.is_dialable:
                 self._lose(relay, "this node can be dialled")
             elif relay not in connected:
                 self._lose(relay, "the relay is not connected any more")

@@ -49,6 +49,10 @@ class World:
 
     # what a Relaying asks of reachability, circuits, transport and contacts
 
+    @property
+    def is_dialable(self) -> bool:
+        return bool(self.own)
+
     def told(self) -> list[Address]:
         return self.own
 
