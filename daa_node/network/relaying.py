@@ -28,6 +28,7 @@ CHECK_S = 1.0
 ASK_TIMEOUT_S = 15.0
 REFUSED_FOR_S = 30.0  # then it is asked again
 REFUSED_KEPT_MAX = 64
+RESERVED_S_MIN = 60.0  # a promise of less helps nobody, and keeps us busy
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class Relaying:
                 continue
             now_s = trio.current_time()
             due = [peer for peer, held in self._held.items() if held.renew_at_s <= now_s]
-            for relay in due or self._others():
+            for relay in (*due, *self._others()):  # who draws out its own keeps us from no other
                 await self._reserve(circuits, relay)
 
     def _let_go(self) -> None:
@@ -146,7 +147,9 @@ class Relaying:
         except PeerFault as fault:
             self._contacts.blame(relay, fault)
         now_s = trio.current_time()
-        if address is None or seconds <= 0:
+        if address is None or seconds < RESERVED_S_MIN:
+            if relay in self._held:
+                self._held[relay].renew_at_s = now_s + REFUSED_FOR_S
             if len(self._refused) < REFUSED_KEPT_MAX:
                 self._refused[relay] = now_s + REFUSED_FOR_S
             return

@@ -33,6 +33,7 @@ class World:
         self.own: list[Address] = []  # where we can be dialled
         self.asked: list[PeerId] = []
         self.refusing: dict[PeerId, Exception] = {}
+        self.promising: dict[PeerId, float] = {}  # seconds, if not LIFETIME_S
         self.behind_relays: set[PeerId] = set()
         self.blamed: list[PeerId] = []
         world: Any = self
@@ -66,7 +67,7 @@ class World:
         self.asked.append(relay)
         if relay in self.refusing:
             raise self.refusing[relay]
-        return LIFETIME_S
+        return self.promising.get(relay, LIFETIME_S)
 
     def is_relayed(self, peer_id: PeerId) -> bool:
         return peer_id in self.behind_relays
@@ -155,6 +156,25 @@ async def test_who_refuses_is_asked_again_later_and_another_one_meanwhile(
     assert len(world.blamed) == blamed
     await world.live(10)
     assert world.asked.count(relays[0]) == 2
+
+
+async def test_a_relay_that_promises_a_moment_or_renews_nothing_keeps_no_other_away(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    relays = sorted(world.add(number, CAPABILITY) for number in range(2))
+    world.promising[relays[0]] = 1.0
+    await world.live(relaying.REFUSED_FOR_S - 5)
+    assert world.asked == relays
+    world = World()
+    relays = [world.add(0, CAPABILITY)]
+    await world.live(5)
+    world.refusing[relays[0]] = Unavailable("full")
+    await world.live(LIFETIME_S / 2)
+    relays.append(world.add(1, CAPABILITY))
+    await world.live(5)
+    assert world.asked.count(relays[0]) == 2
+    assert world.relaying.standing()["relays"] == relays
 
 
 async def test_no_relay_is_one_that_cannot_be_dialled_itself(autojump_clock: object) -> None:
