@@ -77,13 +77,17 @@ class RelayedConnections(ITransport):
         swarm.transport_manager.add_transport(self)
         host.set_stream_handler(TProtocol(protocols.RELAYED), serving(self._on_circuit))
         if offers:
-            self.desk = RelayDesk(self._open, self.is_relayed, swarm.is_member, on_fault)
+            around = self.is_relayed, self._is_connected, swarm.is_member
+            self.desk = RelayDesk(self._open, *around, on_fault)
             host.set_stream_handler(TProtocol(protocols.RELAY), serving(self.desk.serve))
 
     def is_relayed(self, peer_id: PeerId) -> bool:
         """Whether we are connected with it through a relay."""
         host = self._swarm().host_of(ID.from_base58(peer_id))
         return host is not None and not is_address(host)
+
+    def _is_connected(self, peer_id: PeerId) -> bool:
+        return ID.from_base58(peer_id) in self._swarm().connections
 
     async def reserve(self, relay: PeerId) -> float:
         """For how many seconds others reach us through it. Raises Unavailable or PeerFault."""
@@ -129,7 +133,7 @@ class RelayedConnections(ITransport):
 
     async def _open(self, peer_id: PeerId, protocol: str) -> ByteStream:
         peer = ID.from_base58(peer_id)
-        if self._host is None or peer not in self._host.swarm.connections:
+        if self._host is None or not self._is_connected(peer_id):
             raise Unavailable(f"{peer_id} is not connected")
         try:
             with trio.fail_after(OPEN_TIMEOUT_S):

@@ -1,7 +1,7 @@
 """Relays bytes between two peers of which neither can dial the other, if the operator says so.
 
     reserved --RESERVED_S without another request, or its connection ends--> forgotten
-    circuit  --either end closes, or says nothing for IDLE_S---------------> closed
+    circuit  --either end closes, or for IDLE_S says or takes nothing------> closed
 
 Who has a reservation can be reached through us by whom we have welcomed. We see the two ends and
 the number of bytes: what they say is sealed by noise from end to end. Every member has a pace of
@@ -26,7 +26,12 @@ from daa_node.wire.limits import KIB, MIB
 RESERVED_S = 600
 RESERVATIONS_MAX, GUESTS_RESERVATIONS_MAX = 128, 32
 CIRCUITS_MAX, GUESTS_CIRCUITS_MAX = 256, 32
-CIRCUITS_PER_PEER_MAX = 16  # at either end: of 64 streams that a peer may have
+CIRCUITS_PER_CALLER_MAX = 16  # of 64 streams that a peer may have
+# Not more, or one caller took all of the streams on which others reach who cannot be dialled.
+CIRCUITS_PER_PAIR_MAX = 2  # as connections: one may be ending
+GUESTS_CIRCUITS_TO_ONE_MAX = 8
+# Whoever is called pays for a handshake each time: out of what all pay that come through us.
+CONNECTS_PER_S, CONNECTS_BURST = 0.5, 32.0  # of a member, and of all guests together
 # A member: a contribution of 100 MB in a minute. Guests: as one of them, all together.
 BYTES_PER_S, BYTES_BURST = 2.0 * MIB, 32.0 * MIB
 PIECE_BYTES = 64 * KIB
@@ -44,18 +49,21 @@ class RelayDesk:
         self,
         open_stream: OpenStream,
         is_relayed: Callable[[PeerId], bool],
+        is_connected: Callable[[PeerId], bool],
         is_member: IsMember,
         on_fault: OnFault,
     ) -> None:
         self._open_stream = open_stream
         self._is_relayed = is_relayed
+        self._is_connected = is_connected
         self._is_member = is_member
         self._on_fault = on_fault
         self._reserved: dict[PeerId, float] = {}  # until when
-        self._ends = Counter[PeerId]()  # of circuits, by peer
-        self._guests = 0  # circuits that were asked for by who is no member
+        self._pairs = Counter[tuple[PeerId, PeerId]]()  # circuits, by caller and called
+        self._of_guests = Counter[PeerId]()  # those that no member has asked for, by called
         self._paces: dict[PeerId, Pace] = {}
         self._guests_pace: Pace | None = None
+        self._connects: dict[PeerId | None, Pace] = {}  # None: of guests
         self.circuits = 0
 
     async def serve(self, stream: ByteStream) -> None:
@@ -79,7 +87,11 @@ class RelayDesk:
 
     def _reserve(self, peer_id: PeerId) -> None:
         now_s = trio.current_time()
-        self._reserved = {peer: until for peer, until in self._reserved.items() if until > now_s}
+        self._reserved = {
+            peer: until
+            for peer, until in self._reserved.items()
+            if until > now_s and self._is_connected(peer)
+        }
         if peer_id not in self._reserved:
             guests = sum(not self._is_member(peer) for peer in self._reserved)
             if len(self._reserved) >= RESERVATIONS_MAX:
@@ -108,21 +120,40 @@ class RelayDesk:
     @contextmanager
     def _circuit(self, caller: PeerId, called: PeerId) -> Iterator[None]:
         is_guest = not self._is_member(caller)
-        if self.circuits >= CIRCUITS_MAX or (is_guest and self._guests >= GUESTS_CIRCUITS_MAX):
+        if caller == called:
+            raise Unavailable("that peer is the one who asks")
+        if not self._connects_of(None if is_guest else caller).take_at_once():
+            raise Unavailable("asked too often: ask again later")
+        if self.circuits >= CIRCUITS_MAX:
             raise Unavailable(f"busy: {self.circuits} circuits lead through this relay")
-        for end in (caller, called):
-            if self._ends[end] >= CIRCUITS_PER_PEER_MAX:
-                raise Unavailable(f"busy: {CIRCUITS_PER_PEER_MAX} circuits of one peer")
+        if is_guest and (
+            self._of_guests.total() >= GUESTS_CIRCUITS_MAX
+            or self._of_guests[called] >= GUESTS_CIRCUITS_TO_ONE_MAX
+        ):
+            raise Unavailable(f"busy: {self._of_guests.total()} circuits of who are no members")
+        of_caller = sum(count for (one, _), count in self._pairs.items() if one == caller)
+        if of_caller >= CIRCUITS_PER_CALLER_MAX:
+            raise Unavailable(f"busy: {CIRCUITS_PER_CALLER_MAX} circuits of one peer")
+        if self._pairs[caller, called] >= CIRCUITS_PER_PAIR_MAX:
+            raise Unavailable(f"busy: {CIRCUITS_PER_PAIR_MAX} circuits to that peer")
+        of_guests = (called,) if is_guest else ()
         self.circuits += 1
-        self._guests += is_guest
-        self._ends.update((caller, called))
+        self._pairs.update([(caller, called)])
+        self._of_guests.update(of_guests)
         try:
             yield
         finally:
             self.circuits -= 1
-            self._guests -= is_guest
-            self._ends.subtract((caller, called))
-            self._ends = +self._ends
+            self._pairs.subtract([(caller, called)])
+            self._of_guests.subtract(of_guests)
+            self._pairs, self._of_guests = +self._pairs, +self._of_guests
+
+    def _connects_of(self, caller: PeerId | None) -> Pace:
+        if caller not in self._connects:
+            if len(self._connects) >= MEMBERS_KEPT_MAX:
+                self._connects = {p: pace for p, pace in self._connects.items() if not pace.is_full}
+            self._connects[caller] = Pace(CONNECTS_PER_S, CONNECTS_BURST)
+        return self._connects[caller]
 
     async def _relay(self, caller: ByteStream, called: ByteStream) -> None:
         """Until either end closes."""
@@ -143,7 +174,10 @@ class RelayDesk:
             if not piece:
                 return
             await pace.take(len(piece))
-            await sink.send_all(piece)
+            with trio.move_on_after(IDLE_S) as taking:
+                await sink.send_all(piece)
+            if taking.cancelled_caught:
+                return  # who reads nothing holds no circuit either
 
     def _pace_of(self, peer_id: PeerId, *ends: PeerId) -> Pace:
         """What a member sends to a guest is not taken from what it may send to members."""

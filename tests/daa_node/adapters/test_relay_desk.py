@@ -44,10 +44,12 @@ class World:
 
     def __init__(self, nursery: trio.Nursery, relayed: frozenset[PeerId] = frozenset()) -> None:
         self.faults: list[str] = []
+        self.gone: set[PeerId] = set()
         self._nursery = nursery
         self.desk = RelayDesk(
             self._open,
             relayed.__contains__,
+            lambda peer: peer not in self.gone,
             lambda peer: peer.startswith("member"),
             lambda _peer, fault: self.faults.append(fault.reason),
         )
@@ -150,18 +152,87 @@ async def test_circuits_and_reservations_are_bounded_and_guests_leave_room(
         with pytest.raises(Unavailable, match="have a reservation"):
             await world.asked(CALLED, relay_messages.reserve())
         await world.asked(PeerId("member 0"), relay_messages.reserve())  # again
-        for _ in range(relay_desk.CIRCUITS_PER_PEER_MAX):
-            await world.asked(CALLER, relay_messages.connect(PeerId("member 0")))
-        for wish in (PeerId("member 0"), PeerId("member 1")):
-            with pytest.raises(Unavailable, match="circuits of one peer"):
-                await world.asked(CALLER, relay_messages.connect(wish))
+        for number in range(relay_desk.CIRCUITS_PER_CALLER_MAX):
+            await world.asked(CALLER, relay_messages.connect(PeerId(f"member {number // 2}")))
+        with pytest.raises(Unavailable, match="circuits of one peer"):
+            await world.asked(CALLER, relay_messages.connect(PeerId("member 50")))
+        await trio.sleep(10)  # guests ask no oftener together
         for number in range(relay_desk.GUESTS_CIRCUITS_MAX + 5):
             called = PeerId(f"member {1 + number // 8}")
             with suppress(Unavailable):
                 await world.asked(PeerId(f"guest {number}"), relay_messages.connect(called))
-        of_members = relay_desk.CIRCUITS_PER_PEER_MAX
+        of_members = relay_desk.CIRCUITS_PER_CALLER_MAX
         assert world.desk.circuits == of_members + relay_desk.GUESTS_CIRCUITS_MAX
         await world.asked(PeerId("member z"), relay_messages.connect(PeerId("member 40")))
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_takes_all_circuits_to_one_peer(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.asked(CALLED, relay_messages.reserve())
+        for _ in range(relay_desk.CIRCUITS_PER_PAIR_MAX):
+            await world.asked(CALLER, relay_messages.connect(CALLED))
+        with pytest.raises(Unavailable, match="to that peer"):
+            await world.asked(CALLER, relay_messages.connect(CALLED))
+        for number in range(relay_desk.GUESTS_CIRCUITS_TO_ONE_MAX):
+            await world.asked(PeerId(f"guest {number}"), relay_messages.connect(CALLED))
+        with pytest.raises(Unavailable, match="no members"):
+            await world.asked(PeerId("guest z"), relay_messages.connect(CALLED))
+        for number in range(40):
+            await world.asked(PeerId(f"member {number}"), relay_messages.connect(CALLED))
+        with pytest.raises(Unavailable, match="the one who asks"):
+            await world.asked(CALLED, relay_messages.connect(CALLED))
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_dials_again_and_again_is_told_to_ask_later(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.asked(CALLED, relay_messages.reserve())
+        for asks in ((CALLER,), (PeerId("guest a"), PeerId("guest b"))):
+            opened = 0
+            for number in range(200):
+                with suppress(Unavailable):
+                    wire, _ = await world.asked(
+                        asks[number % len(asks)], relay_messages.connect(CALLED)
+                    )
+                    opened += 1
+                    await wire.aclose()
+                    await trio.testing.wait_all_tasks_blocked()
+            assert opened == relay_desk.CONNECTS_BURST
+        await world.asked(PeerId("member b"), relay_messages.connect(CALLED))
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_has_gone_has_no_reservation(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        for number in range(2 * relay_desk.GUESTS_RESERVATIONS_MAX):
+            name = PeerId(f"guest {number}")
+            await world.asked(name, relay_messages.reserve())
+            world.gone.add(name)
+        nursery.cancel_scope.cancel()
+
+
+class Stuck(Wire):
+    """Its end has sent something, and reads nothing."""
+
+    def __init__(self, peer_id: PeerId) -> None:
+        self.peer_id = peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        await trio.sleep_forever()
+
+    async def receive_some(self, size_bytes_max: int) -> bytes:
+        return b"x"
+
+
+async def test_ends_that_send_and_read_nothing_hold_no_circuit(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        with trio.fail_after(relay_desk.IDLE_S + 1):
+            await world.desk._relay(Stuck(CALLER), Stuck(CALLED))
         nursery.cancel_scope.cancel()
 
 
