@@ -22,7 +22,7 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters.bulk_sockets import is_address
 from daa_node.adapters.libp2p_host import GatedHost
-from daa_node.adapters.libp2p_peer_stream import PeerStream, serving
+from daa_node.adapters.libp2p_peer_stream import PeerStream, serving, set_apart
 from daa_node.adapters.libp2p_swarm import BoundedSwarm
 from daa_node.adapters.relay_desk import RelayDesk
 from daa_node.errors import PeerFault, Unavailable
@@ -40,6 +40,7 @@ class CircuitStream(ReadWriteCloser):
     """A relayed byte stream as the library wants a socket."""
 
     def __init__(self, stream: ByteStream, relay: PeerId) -> None:
+        set_apart(stream)
         self._stream = stream
         self._relay = relay
 

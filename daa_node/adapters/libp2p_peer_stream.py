@@ -1,14 +1,18 @@
 """Streams of the library as our seams have them: a ByteStream, and a handler that serves one."""
 
+from typing import cast
+
 import trio
 from libp2p.abc import INetStream
 from libp2p.custom_types import StreamHandlerFn
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.exceptions import IOException
 from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.network.stream.net_stream import NetStream
 
 from daa_node.adapters.served_stream import serve
-from daa_node.seams import PeerId, StreamHandler
+from daa_node.adapters.yamux_streams import YamuxStream
+from daa_node.seams import ByteStream, PeerId, StreamHandler
 
 RECEIVE_BYTES = 64 * 1024
 
@@ -58,9 +62,22 @@ class PeerStream:
             except (IOException, BaseLibp2pError):
                 return
 
+    def set_apart(self) -> None:
+        cast(YamuxStream, cast(NetStream, self._stream).muxed_stream).set_apart()
+
     async def abort(self) -> None:
         with trio.CancelScope(shield=True):
             await self._stream.reset()
+
+
+def set_apart(stream: ByteStream) -> None:
+    """A circuit: what nobody takes of it holds up no other stream of that connection.
+
+    Else whoever reads nothing would have all that a peer sends wait, and its connection end. Who
+    calls bounds how many there are, each of WINDOW_BYTES.
+    """
+    if isinstance(stream, PeerStream):
+        stream.set_apart()
 
 
 def serving(handler: StreamHandler) -> StreamHandlerFn:

@@ -16,6 +16,7 @@ from functools import partial
 
 import trio
 
+from daa_node.adapters.libp2p_peer_stream import set_apart
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.pace import Pace
 from daa_node.seams import ByteStream, IsMember, OnFault, PeerId
@@ -25,7 +26,7 @@ from daa_node.wire.limits import KIB, MIB
 
 RESERVED_S = 600
 RESERVATIONS_MAX, GUESTS_RESERVATIONS_MAX = 128, 32
-CIRCUITS_MAX, GUESTS_CIRCUITS_MAX = 256, 32
+CIRCUITS_MAX, GUESTS_CIRCUITS_MAX = 256, 32  # each may hold half a MiB that nobody takes
 CIRCUITS_PER_CALLER_MAX = 16  # of 64 streams that a peer may have
 # Not more, or one caller took all of the streams on which others reach who cannot be dialled.
 CIRCUITS_PER_PAIR_MAX = 2  # as connections: one may be ending
@@ -157,6 +158,8 @@ class RelayDesk:
 
     async def _relay(self, caller: ByteStream, called: ByteStream) -> None:
         """Until either end closes."""
+        set_apart(caller)
+        set_apart(called)
         try:
             async with trio.open_nursery() as nursery:
                 ends = caller.peer_id, called.peer_id

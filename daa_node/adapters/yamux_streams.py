@@ -86,9 +86,17 @@ class YamuxStream(IMuxedStream):
         self.closed = False  # we sent FIN
         self.dead = False  # reset by either side, or the connection is gone
         self.served = False  # `accept` gave it away, and `release` has not come
+        self._unread = streams.unread
         self.closed_at_s = 0.0
         self.changed = trio.Event()
         self._writing = PromptLock()
+
+    def set_apart(self) -> None:
+        """Its window alone bounds what lies unread here: it holds up no other stream."""
+        apart = Unread(self._streams.bill)
+        apart.add(len(self.inbox))
+        self._unread.take(len(self.inbox))
+        self._unread = apart
 
     def wake(self) -> None:
         self.changed.set()
@@ -111,7 +119,7 @@ class YamuxStream(IMuxedStream):
         return piece
 
     def _on_taken(self, size: int) -> None:
-        self._streams.unread.take(size)
+        self._unread.take(size)
         self.taken += size
         # half a window at a time: fewer frames, and the peer never runs dry on a fast link
         if self.taken >= WINDOW_BYTES // 2 and not (self.ended or self.dead):
@@ -120,7 +128,7 @@ class YamuxStream(IMuxedStream):
             self.taken = 0
 
     def drop_inbox(self) -> None:
-        self._streams.unread.take(len(self.inbox))
+        self._unread.take(len(self.inbox))
         self.inbox.clear()
 
     def on_window(self, size: int) -> None:
@@ -139,7 +147,7 @@ class YamuxStream(IMuxedStream):
         if not self.closed:
             self._streams.bill.units += WOKEN_UNITS
             self.inbox += payload
-            self._streams.unread.add(len(payload))
+            self._unread.add(len(payload))
         self.wake()
 
     def on_end(self) -> None:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 
-from daa_node.adapters import relay_desk
+from daa_node.adapters import relay_desk, yamux_streams
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import Address, ByteStream, PeerId
@@ -145,6 +145,25 @@ async def test_nobody_is_reached_who_did_not_ask_for_it_or_no_longer_does(
         desk._reserve(called.peer_id)
         with pytest.raises(Unavailable, match="nothing is reserved there"):
             await caller.dial(through(relay, called))
+
+
+async def test_who_reads_nothing_of_a_circuit_holds_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the relay's other streams with the peer that sends, nor their connection."""
+    monkeypatch.setattr(yamux_streams, "UNREAD_STALL_S", 0.5)
+    monkeypatch.setattr(yamux_streams, "UNREAD_BYTES_MAX", 100 * 1024)
+    monkeypatch.setattr(relay_desk, "BYTES_PER_S", 1.0)
+    monkeypatch.setattr(relay_desk, "BYTES_BURST", 20_000.0)
+    async with world() as (relay, caller, called):
+        relay.set_handler(ECHO, echo)
+        await called.circuits.reserve(relay.peer_id)
+        await caller.dial(through(relay, called))
+        circuit = await caller.open_stream(called.peer_id, ECHO)
+        with trio.move_on_after(1):
+            await circuit.send_all(bytes(1 << 20))
+        assert await heard_back(caller, relay.peer_id, b"and you?") == b"and you?"
+        assert relay.peer_id in caller.connected()
 
 
 async def test_who_does_not_offer_it_relays_nothing() -> None:
