@@ -83,7 +83,7 @@ class DialBack:
         lane.turns.append(_Turn(host, ports, token))
         lane.come.set()
         seconds = math.ceil(sum(len(turn.ports) for turn in lane.turns) * RING_TIMEOUT_S)
-        return canonical.encode([host, seconds])
+        return canonical.encode([host.partition("%")[0], seconds])  # our interface's name is ours
 
     async def _take_turns(self, lane: _Lane) -> None:
         while True:
@@ -102,6 +102,8 @@ class DialBack:
                 self._of_askers = {
                     p: kept for p, kept in self._of_askers.items() if not kept.is_full
                 }
+            if len(self._of_askers) >= ASKERS_KEPT_MAX and not self._is_member(peer_id):
+                raise Unavailable("too many ask to be dialled back: ask again later")
             pace = self._of_askers[peer_id] = Pace(1 / ASKER_EVERY_S, ASKER_BURST)
         return pace
 
@@ -151,4 +153,4 @@ def _is_host(text: str) -> bool:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return len(text) <= HOST_CHARACTERS_MAX
+    return "%" not in text  # anything may follow that, and an operator's terminal would show it

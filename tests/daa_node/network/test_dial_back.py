@@ -162,3 +162,28 @@ async def test_a_real_listener_hears_the_bell_beside_its_peers() -> None:
         assert called.transport.connected() == [caller.peer_id]
         with pytest.raises(Unavailable):
             bell.host_of(PeerId("12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"))
+
+
+async def test_where_we_are_seen_is_an_address_and_nothing_behind_it(
+    autojump_clock: object,
+) -> None:
+    own, bell = served()
+    bell.host_of = lambda _peer: "fe80::1%eth0"  # type: ignore[method-assign]
+    answer = await own.answer(MEMBER, encode_request(TOKEN, (1,)))
+    assert decode_answer(answer)[0] == "fe80::1"
+    with pytest.raises(PeerFault, match="dial-back-malformed"):
+        decode_answer(canonical.encode(["fe80::1%\x1b[2J", 1]))
+
+
+async def test_who_asked_is_kept_of_so_many(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dial_back, "ASKERS_KEPT_MAX", 3)
+    own, _ = served()
+    for number in range(10):
+        with suppress(Unavailable):
+            await own.answer(PeerId(f"stranger {number}"), encode_request(TOKEN, (1,)))
+    assert len(own._of_askers) == 3
+    await trio.sleep(dial_back.ASKER_EVERY_S)
+    with pytest.raises(Unavailable, match="busy"):  # not too many any more
+        await own.answer(PeerId("another"), encode_request(TOKEN, (1,)))
