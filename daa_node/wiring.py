@@ -6,7 +6,6 @@ same node. In which order the parts come to life is told in `node`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import trio
 
@@ -40,11 +39,8 @@ from daa_node.disputes.decided_sets import Drawn
 from daa_node.disputes.disputes import Disputes
 from daa_node.disputes.parts import DisputeParts, Reach, Voice
 from daa_node.errors import Unavailable
-from daa_node.gateway.front_desk import Facts, FrontDesk
-from daa_node.gateway.proofs import Certificates, Links, SnapshotChunks
-from daa_node.gateway.task_desk import Evidence
-from daa_node.gateway.training_pieces import Gradients, Losses, Segments, Slices, Workshop
-from daa_node.gateway.volunteers import Surroundings, Volunteers, door_for_both
+from daa_node.gateway.volunteers import door_for_both
+from daa_node.gateway_wiring import GatewayWiring
 from daa_node.genesis import GENESIS_REQUEST, chain_facts, check_rules_of, round_rules
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
@@ -59,7 +55,6 @@ from daa_node.network.reachability import Reachability
 from daa_node.network.relaying import CAPABILITY, Relaying
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
-from daa_node.observability import events
 from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.claims import Claims
 from daa_node.rounds.first_weights import FirstWeights
@@ -150,7 +145,9 @@ class Wiring:
         )
         self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
         self._inbound = Inbound(self.validators)
-        self.volunteers = self._make_volunteers() if parts.config.gateway.enabled else None
+        gateway = GatewayWiring(parts, self.chain, self.validators, self.spot_checks)
+        self._gateway = gateway if parts.config.gateway.enabled else None
+        self.volunteers = None if self._gateway is None else self._gateway.volunteers
 
     def _make_relaying(self) -> Relaying:
         parts, contacts = self._parts, self.contacts
@@ -388,78 +385,9 @@ class Wiring:
         Pages(self.chain).serve(self._requests)
         self._requests.register(GENESIS_REQUEST, self._tell_genesis)
         self._requests.register(STANDING_REQUEST, self._views.answer)
-        self._open_gateway(runner)
+        if self._gateway is not None:
+            self._gateway.open(runner)
         return discovery
-
-    def _make_volunteers(self) -> Volunteers:
-        parts, genesis = self._parts, self._parts.genesis
-        around = Surroundings(
-            genesis.chain_id,
-            self.me,
-            parts.transport,
-            parts.clock,
-            parts.entropy,
-            parts.offload,
-            parts.work_store,
-            parts.events,
-        )
-        job, checks = genesis.job, genesis.job.spot_checks
-        shop = Workshop(
-            self.chain,
-            job.model,
-            job.updates.delta_format,
-            job.inner,
-            job.evaluation,
-            parts.offload,
-            parts.open_examples,
-        )
-        segments = Segments(shop, checks.is_on, checks.tolerance)
-        self.spot_checks.on_shown = segments.keep
-        sources = (
-            Certificates(self.chain, lambda: self.validators.public_keys),
-            Links(self.chain),
-            SnapshotChunks(self.chain, job.checkpoints.snapshot_every),
-            Slices(shop),
-            Losses(shop),
-            Gradients(shop),
-            segments,
-        )
-        return Volunteers(parts.config.gateway, around, sources, self._weigh_evidence)
-
-    def _weigh_evidence(self, evidence: Evidence) -> None:
-        """What volunteers found convicts nobody: it is told, and counted."""
-        piece = evidence.piece
-        self._parts.events.emit(
-            events.VOLUNTEERS_FOUND,
-            kind=piece.kind,
-            about=dict(piece.about),
-            sound=evidence.is_sound,
-            ours=evidence.is_ours,
-            distance=piece.distance(evidence.result),
-        )
-
-    def _open_gateway(self, runner: JobRunner) -> None:
-        parts, transport = self._parts, self._parts.transport
-        if parts.web is None or self.volunteers is None:
-            return
-        facts = Facts(
-            parts.genesis.chain_id,
-            self.me,
-            transport.peer_id,
-            transport.addresses,
-            lambda: runner.newest.height,
-            self.volunteers.wanted,
-            self.volunteers.places,
-        )
-        desk = FrontDesk(parts.config.gateway, parts.web.site, facts)
-        parts.web.door.set_desk(desk.answer)
-
-    def _gateway_standing(self) -> dict[str, Any] | None:
-        if self.volunteers is None:
-            return None
-        web = self._parts.web
-        told = {} if web is None else web.door.standing()
-        return {**told, "volunteers": self.volunteers.standing()}
 
     async def _tell_genesis(self, _peer_id: PeerId, _body: bytes) -> bytes:
         return self._parts.genesis.as_text().encode()
@@ -505,7 +433,7 @@ class Wiring:
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,
-            gateway=self._gateway_standing,
+            gateway=lambda: None if self._gateway is None else self._gateway.standing(),
             reachability=self.relaying.standing,
             is_relayed=self.relaying.is_relayed,
             drain=drain.set,
