@@ -18,8 +18,8 @@ PORT_DEFAULT = 4001
 HOST_CHARACTERS_MAX = 253  # of a name in the DNS (RFC 1035, 2.3.4)
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")  # RFC 1123, 2.1
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_PEER = re.compile(r"(?P<plain>.*?)(?P<peer>/p2p/[^/]*)?")
-_HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(:(?P<port>.*))?")
+_PEER = re.compile(r"(?P<plain>.*?)(?P<peer>/p2p/[^/]*)?", re.DOTALL)
+_HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(:(?P<port>.*))?", re.DOTALL)
 
 
 def multiaddr_of(text: str) -> str:
@@ -58,7 +58,8 @@ def _kind_and_host(text: str, host: str) -> str:
         if not _is_ip6(host[1:-1]):
             raise ValueError(f"{text!r}: {host[1:-1]!r} is no IPv6 address")
         return f"ip6/{ipaddress.IPv6Address(host[1:-1])}"
-    if host.rpartition(".")[2].isdigit():  # no name ends so (RFC 3696, 2): meant as a number
+    last = host.removesuffix(".").rpartition(".")[2]
+    if last.isdigit():  # no name ends so (RFC 3696, 2): meant as a number
         try:
             return f"ip4/{ipaddress.IPv4Address(host)}"
         except ValueError:
