@@ -1,5 +1,6 @@
 """Certified vertices from another directory of the same chain. Needs no daemon, here or there."""
 
+import os
 from pathlib import Path
 
 import trio
@@ -23,8 +24,8 @@ def take_in(root: Path, source: Path, as_json: bool) -> None:
     directory = DataDirectory(root)
     directory.check()
     made = local.read_genesis(directory.genesis)
-    there = source / "chain" if (source / "chain").is_dir() else source
-    if not there.is_dir():
+    there = source / "chain" if os.path.isdir(source / "chain") else source
+    if not os.path.isdir(there):
         raise UserError(f"{source} is no directory: name a node's, or the chain/ in one")
     with directory.locked():
         directory.take_up(made.chain_id.hex())

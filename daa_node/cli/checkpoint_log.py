@@ -1,5 +1,6 @@
 """The past of a chain for people: lines, a drawn graph, JSON, or a picture. Needs no daemon."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class _Told:
 def log(root: Path, wanted: Wanted, as_json: bool) -> None:
     """Raises UserError for a vertex that is not here, and a file that cannot be written."""
     directory, made = open_chain(root)
-    if wanted.svg is not None and wanted.svg.exists():
+    if wanted.svg is not None and os.path.lexists(wanted.svg):
         raise UserError(f"{wanted.svg} exists: choose another file for --svg")
     tags = tags_of(directory, made)
     view = view_chain(directory.chain)
@@ -147,7 +148,7 @@ def _draw(file: Path, network: str, told: list[_Told]) -> None:
         for one in told
     ]
     text = picture(network, drawn([one.row for one in told]), captions)
-    if not file.parent.is_dir():
+    if not os.path.isdir(file.parent):
         raise UserError(f"{file}: {file.parent} is no directory: make it, or choose another file")
     try:
         write_durably(file, text.encode())

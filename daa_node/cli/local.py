@@ -1,6 +1,7 @@
 """Commands that need no running daemon: init, id, genesis create and show, config show."""
 
 import json
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def _network_to_join(wanted: Wanted, keys: NodeKeys) -> genesis.Genesis | None:
                 "chain id names the network. `daa-node id` shows it on a host of the network"
             )
         return joining.fetch(address, chain_id, keys)
-    if not path.exists():
+    if not os.path.exists(path):
         raise UserError(
             f"--join {wanted.join}: there is no such file, and an address is like "
             "node.example:4001 or 192.0.2.7:4001"
@@ -111,7 +112,7 @@ def _is_address(text: str) -> bool:
     if text.startswith(ADDRESS_BEGINS):
         return True
     is_path = "/" in text.partition("/p2p/")[0].removeprefix("ws://") or text.endswith(GENESIS_ENDS)
-    return not (is_path or Path(text).exists())
+    return not (is_path or os.path.exists(text))  # False for a name that no file can have
 
 
 def _address_in(text: str) -> Address:

@@ -167,6 +167,8 @@ def test_a_vertex_has_a_name_and_the_past_is_told_with_it(
     assert command("checkpoint", "log", "--svg", picture, "--dir", node).code == 0
     assert picture.read_text().count('<circle class="vertex"') == 4
     assert command("checkpoint", "log", "--svg", picture, "--dir", node).code == 2
+    done = command("checkpoint", "log", "--svg", tmp_path / ("x" * 300), "--dir", node)
+    assert (done.code, "too long" in done.err) == (1, True)
     trusted = ("checkpoint", "verify", "--trust", "best", "--dir", node)
     assert command(*trusted).code == 0  # and the chain is as it was
     assert sorted(path for path in (node / "chain").rglob("*")) == before
@@ -211,7 +213,7 @@ def test_a_new_node_takes_the_past_from_another_directory(
     chain_id = ChainId(bytes.fromhex(checked["chain_id"]))
     assert trio.run(why_no_votes, node, chain_id) is None  # a chain without votes looks like a loss
     assert command(*words).out == "nothing new is there: height 3 is here already\n"
-    for source, says in ((node, "own chain"), (tmp_path / "none", "is no directory")):
+    for source, says in ((node, "own chain"), ("none", "is no directory"), ("x" * 300, "is no")):
         done = command("checkpoint", "import", source, "--dir", node)
         assert (done.code, says in done.err) == (2, True)
     with DataDirectory(node).locked():

@@ -153,6 +153,8 @@ def test_a_genesis_file_makes_a_node_that_says_what_comes_next(
         (("--join", "genesi.json"), "there is no such file"),
         (("--join", "genesi.json", "--chain", "0" * 64), "there is no such file"),
         (("--join", "genesis"), "there is no such file"),
+        (("--join", "x" * 300), "is no name of a host"),
+        (("--join", "x" * 300 + ".json"), "there is no such file"),
         (("--join", "GENESIS", "--chain", "ab"), "has 64 hexadecimal digits"),
         (("--join", "GENESIS", "--chain", "0" * 64), "ask for the genesis of that network"),
         (("--chain", "0" * 64), "give both, or neither"),
