@@ -13,16 +13,17 @@ from daa_node.errors import StorageFailed, UserError
 def put(root: Path, name: str, which: str, move: bool, as_json: bool) -> None:
     """Raises UserError unless `which` is a vertex that has a certificate here."""
     directory, made = open_chain(root)
-    known = tags_of(directory, made)
-    row = view_chain(directory.chain).find(known.spelled_out(which))
+    row = view_chain(directory.chain).find(tags_of(directory, made).spelled_out(which))
     if row.vertex.height and not row.certified_by:
         raise UserError(
             f"vertex {row.vertex_id.hex()[:16]} has no certificate here: only what is certified "
             "has a tag",
             exit_code=1,
         )
-    known.put(name, row.vertex_id, move)
-    _write(directory, known)
+    with directory.tags_held():
+        known = tags_of(directory, made)
+        known.put(name, row.vertex_id, move)
+        _write(directory, known)
     if as_json:
         vertex_id = row.vertex_id.hex()
         report.put_json({"name": name, "vertex_id": vertex_id, "height": row.vertex.height})
@@ -32,9 +33,10 @@ def put(root: Path, name: str, which: str, move: bool, as_json: bool) -> None:
 
 def remove(root: Path, name: str, as_json: bool) -> None:
     directory, made = open_chain(root)
-    known = tags_of(directory, made)
-    known.remove(name)
-    _write(directory, known)
+    with directory.tags_held():
+        known = tags_of(directory, made)
+        known.remove(name)
+        _write(directory, known)
     if as_json:
         report.put_json({"removed": name})
     else:

@@ -176,6 +176,22 @@ class DataDirectory:
         finally:
             os.close(descriptor)
 
+    @contextmanager
+    def tags_held(self) -> Iterator[None]:
+        """Change the tags alone: of two commands the second one waits. A daemon does not mind.
+
+        Raises StorageFailed.
+        """
+        try:
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as failure:
+            raise StorageFailed(f"cannot open {self.root}: {failure.strerror}") from failure
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # for as long as a small file takes
+            yield
+        finally:
+            os.close(descriptor)
+
 
 def _move(source: Path, target: Path) -> None:
     """All that `source` has of a network; it may be there in part. Raises OSError."""

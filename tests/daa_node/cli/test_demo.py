@@ -179,6 +179,21 @@ def test_a_vertex_has_a_name_and_the_past_is_told_with_it(
     assert (done.code, "is no height, no tag" in done.err) == (2, True)
 
 
+def test_of_two_tags_given_at_once_both_are_kept(
+    demo_run: DemoRun, command: Command, tmp_path: Path
+) -> None:
+    node = copied(demo_run, 0, tmp_path)
+    tag = [sys.executable, "-m", "daa_node", "checkpoint", "tag", "--dir", str(node)]
+    with DataDirectory(node).tags_held():
+        second = subprocess.Popen([*tag, "second", "2"], stdout=subprocess.DEVNULL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(timeout=4)  # it waits for the first one to be done
+    assert second.wait(timeout=30) == 0
+    assert command("checkpoint", "tag", "first", "1", "--dir", node).code == 0
+    said = json.loads(command("checkpoint", "tags", "--json", "--dir", node).out)["tags"]
+    assert [each["name"] for each in said] == ["first", "second"]
+
+
 def test_two_vertices_are_compared_either_way(demo_run: DemoRun, command: Command) -> None:
     words = ("checkpoint", "diff", "--dir", demo_run.directory / "node-1")
     there, back = (json.loads(command(*words, *pair, "--json").out) for pair in ("13", "31"))
