@@ -282,13 +282,16 @@ def choose_device(name: str) -> torch.device:
 
     Raises UserError if it is not there, or if nothing can be computed on it.
     """
-    device = torch.device(device_among(_devices_here(), name))
+    if name == "cpu":
+        return torch.device(name)  # whatever is wrong with a GPU beside it
     try:
+        device = torch.device(device_among(_devices_here(), name))
         torch.zeros(1, device=device).item()
     except RuntimeError as fault:  # another process holds it alone, or its driver is another one
         why = str(fault).partition("\n")[0]
         raise UserError(
-            f"trainer.device is {name}, and {device} cannot be used: {why}. Take another device"
+            f"trainer.device is {name}, and what torch finds cannot be used: {why}. Take another "
+            "device, as cpu"
         ) from None
     return device
 

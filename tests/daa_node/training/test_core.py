@@ -355,6 +355,21 @@ def test_the_device_is_the_best_there_is_and_a_missing_one_is_named() -> None:
         choose_device("cuda")
 
 
+def test_a_gpu_that_is_broken_is_named_and_does_not_keep_the_cpu_from_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_index: int) -> str:
+        raise RuntimeError("CUDA driver initialization failed\nand more")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", broken)
+    assert choose_device("cpu") == CPU
+    for name in ("auto", "cuda", "cuda:0"):
+        with pytest.raises(UserError, match=f"is {name}, and .*initialization failed. Take"):
+            choose_device(name)
+
+
 def test_a_gpu_is_named_by_its_number_and_a_number_too_high_with_those_there_are() -> None:
     found = {"cuda:0": "NVIDIA H100", "cuda:1": "NVIDIA A10", "cpu": ""}
     named = {name: device_among(found, name) for name in ("auto", "cuda", "cuda:1", "cpu")}
