@@ -30,7 +30,7 @@ from daa_dag.ids import NodeId
 from daa_node.adapters.bulk_dialer import EndpointDialer
 from daa_node.adapters.bulk_places import SESSIONS_MAX, SessionPlaces
 from daa_node.adapters.bulk_sockets import host_at, host_of, read_up_to, tune
-from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
+from daa_node.adapters.descriptors import Gate, Shortage, serve
 from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.sealed_stream import (
     Pipe,
@@ -150,16 +150,14 @@ class BulkChannel:
             task_status.started()
             await trio.sleep_forever()
             return
-        self._host = (await HostNames().numbers_of(self._listen.kind, self._listen.host))[0]
-        listeners = await trio.open_tcp_listeners(
-            self._listen.port, host=self._host, backlog=ACCEPT_BACKLOG
-        )
-        self._port = listeners[0].socket.getsockname()[1]
+        place = (self._listen.host, self._listen.port)
+        listener, *others = await HostNames().listen(self._listen.kind, place)
+        for other in others:  # one number is told, with one port
+            await other.aclose()
+        self._host, self._port = listener.socket.getsockname()[:2]
         task_status.started()
-        async with trio.open_nursery() as nursery:
-            gate = Gate(SESSIONS_MAX + UNPROVEN_SOCKETS_MAX, ACCEPTS_PER_S, self._shortage)
-            for listener in listeners:
-                nursery.start_soon(serve, listener, self._on_socket, gate)
+        gate = Gate(SESSIONS_MAX + UNPROVEN_SOCKETS_MAX, ACCEPTS_PER_S, self._shortage)
+        await serve(listener, self._on_socket, gate)
 
     # The initiator's side
 

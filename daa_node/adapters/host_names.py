@@ -4,18 +4,22 @@ Only names that `network/addresses` lets pass get here. A name that does not res
 once, and again only when it has resolved in between; whoever asked tries again.
 """
 
+import errno
 import socket
 from collections.abc import Callable
 
 import trio
 
 from daa_node.adapters.budgets import Endpoint
+from daa_node.adapters.descriptors import ACCEPT_BACKLOG
 
 RESOLVE_TIMEOUT_S = 5.0  # the system's resolver asks twice in this time, by default
 NUMBERS_MAX = 8  # of one name: of no more than a peer has addresses
 UNRESOLVED_MAX = 256  # names that we remember to have told of: the longest ago is forgotten
 STAGGER_S = 0.25  # between attempts at two addresses of one name (RFC 8305, 5)
 _FAMILIES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
+
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 Tell = Callable[[str, str], None]  # the name, and what the resolver says of it
 
@@ -79,6 +83,29 @@ class HostNames:
         if not won:
             raise failures[0]
         return won[0]
+
+    async def listen(self, kind: str, endpoint: Endpoint) -> list[trio.SocketListener]:
+        """On each address that is this host's: a name may have others, or a family that is off.
+
+        Raises OSError, the first address's, when nothing listens: gaierror if the name has none.
+        """
+        host, port = endpoint
+        listeners: list[trio.SocketListener] = []
+        failures: list[OSError] = []
+        for number in await self.numbers_of(kind, host):
+            try:
+                listeners += await trio.open_tcp_listeners(
+                    port, host=number, backlog=ACCEPT_BACKLOG
+                )
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    for listener in listeners:
+                        await listener.aclose()
+                    raise
+                failures.append(error)
+        if not listeners:
+            raise failures[0]
+        return listeners
 
 
 async def _look_up(host: str, family: int) -> list[str]:

@@ -26,7 +26,7 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters.budgets import Bill, Budgets, Endpoint
 from daa_node.adapters.certificate import Certificate
-from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
+from daa_node.adapters.descriptors import Gate, Shortage, serve
 from daa_node.adapters.doorbell import FIRST_BYTE as RING
 from daa_node.adapters.doorbell import SocketDoorbell
 from daa_node.adapters.host_names import HostNames
@@ -178,11 +178,7 @@ class SocketListener(IListener):
         """Raises OSError: of the kernel, when the address is taken or not ours; socket.gaierror,
         when its name does not resolve.
         """
-        kind, (host, port) = place_of(maddr)
-        for number in await self._doorway.names.numbers_of(kind, host):
-            self._listeners += await trio.open_tcp_listeners(
-                port, host=number, backlog=ACCEPT_BACKLOG
-            )
+        self._listeners = await self._doorway.names.listen(*place_of(maddr))
         self._addresses = tuple(map(_bound, self._listeners))
         self.background_nursery.start_soon(self._serve)
 
