@@ -114,7 +114,7 @@ class ChainFiles:
         for entry in _entries(self.directory, "", strange):
             if entry.name not in KINDS or not entry.is_dir(follow_symlinks=False):
                 nature = _nature(entry.stat(follow_symlinks=False))
-                strange.append(Problem(f"{nature} does not belong here", entry.name))
+                strange.append(Problem(f"{nature} does not belong here", _shown(entry.name)))
                 continue
             for item in _entries(Path(entry.path), entry.name, strange):
                 name = f"{entry.name}/{item.name}"
@@ -123,7 +123,7 @@ class ChainFiles:
                 except FileNotFoundError:
                     continue  # a running daemon just deleted it
                 if not stat.S_ISREG(found.st_mode):
-                    strange.append(Problem(f"{_nature(found)} does not belong here", name))
+                    strange.append(Problem(f"{_nature(found)} does not belong here", _shown(name)))
                 else:
                     sizes[name] = found.st_size
         return listing_of(sizes, groups, strange)
@@ -149,11 +149,16 @@ def listing_of(sizes: dict[str, int], groups: list[Group], strange: list[Problem
         if kind in _NAMES and _NAMES[kind].fullmatch(rest):
             fitting[name] = size_bytes
         else:
-            strange.append(Problem("no file of a chain has such a name", name))
+            strange.append(Problem("no file of a chain has such a name", _shown(name)))
     arriving, leaving = unsettled(groups, fitting)
     for name in leaving:
         fitting.pop(name, None)
     return Listing(fitting, tuple(strange), frozenset(arriving), frozenset(leaving))
+
+
+def _shown(name: str) -> str:
+    """Whoever gave us the directory chose it, and a terminal obeys some characters."""
+    return name if name.isprintable() else ascii(name)
 
 
 def groups_of(note: bytes, strange: list[Problem]) -> list[Group]:

@@ -45,3 +45,10 @@ def test_of_a_file_that_is_too_long_no_more_is_read_than_tells_so(chain: Path) -
     finally:
         tracemalloc.stop()
     assert peak_bytes < MIB
+
+
+@pytest.mark.parametrize("where", [".", BLOCKS])
+def test_a_name_that_is_strange_does_nothing_to_the_terminal(chain: Path, where: str) -> None:
+    (chain / where / "\x1b[2J\n").touch()
+    (problem,) = ChainFiles(chain).listing().strange
+    assert (problem.where.isprintable(), r"\x1b[2J\n" in problem.where) == (True, True)
