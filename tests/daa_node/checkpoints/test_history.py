@@ -1,6 +1,7 @@
 """How the DAG is drawn: lanes that part and join, short ids, losses; and the picture of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.graph import graph_of
 from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, NodeId, ValidatorSetRoot
-from daa_node.checkpoints.history import abbreviations, drawn, graph_lines, losses_of
+from daa_node.checkpoints.history import abbreviations, authors_of, drawn, graph_lines, losses_of
 from daa_node.checkpoints.listing import VertexRow
 from daa_node.checkpoints.picture import Caption, picture
 
@@ -111,6 +112,15 @@ def test_the_loss_of_a_vertex_is_what_the_next_step_began_from(
     top = vertex(1, "top", ROOT, losses=said)
     expected = {} if loss is None else {ROOT.vertex_id: loss}
     assert losses_of(rows_of(ROOT, top)) == expected
+
+
+def test_whose_contribution_counts_for_nothing_is_not_heard() -> None:
+    top = vertex(1, "top", ROOT, losses=(9, 1, 2))
+    first, *others = top.contributors
+    without = replace(top, contributors=(replace(first, weight=0), *others))
+    (row, _) = rows_of(ROOT, without)
+    assert losses_of([row]) == {ROOT.vertex_id: 1}
+    assert authors_of(row) == [one.author for one in others]
 
 
 def drawing(*vertices: Vertex, tags: tuple[str, ...] = ()) -> ElementTree.Element:

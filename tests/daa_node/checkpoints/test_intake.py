@@ -215,6 +215,19 @@ def test_a_disk_that_is_full_leaves_what_was_here(here: Path, there: Path, room:
     assert contents(here) == before
 
 
+@pytest.mark.parametrize("room", [1, 5, 40])
+def test_who_is_killed_in_the_middle_takes_all_of_it_the_next_time(
+    here: Path, there: Path, room: int
+) -> None:
+    left = [room]
+    store, work = (FillingDisk(store, left) for store in stores(here))
+    with pytest.raises(StorageFailed):
+        trio.run(carry_out, planned(here, there), store, work)
+    taken(here, there)
+    assert contents(here) == contents(there)
+    assert verify(here / "chain").heights == THERE
+
+
 def change(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
