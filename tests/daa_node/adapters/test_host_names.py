@@ -70,6 +70,42 @@ async def test_dns4_and_dns6_are_one_family_each_and_dns_is_both() -> None:
         assert await names.numbers_of("ip4", "192.0.2.9") == ["192.0.2.9"]
 
 
+async def test_of_a_name_with_many_numbers_some_are_taken() -> None:
+    many = [f"192.0.2.{number}" for number in range(1, 100)]
+    async with resolving(node_example=many):
+        assert await HostNames().numbers_of("dns", HERE) == many[: host_names.NUMBERS_MAX]
+
+
+class Dialled(trio.abc.AsyncResource):
+    """In place of a connection to `number`."""
+
+    def __init__(self, number: str) -> None:
+        self.number, self.is_closed = number, False
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+async def test_a_number_that_is_silent_holds_nobody_up_and_one_too_many_is_closed(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    silent_s = {"192.0.2.1": 60.0, "192.0.2.2": 0.5, "192.0.2.3": 0.25}
+    dialled: list[Dialled] = []
+
+    async def dial(number: str, _port: int) -> Dialled:
+        with trio.CancelScope(shield=number != "192.0.2.1"):  # answered before it could be ended
+            await trio.sleep(silent_s[number])
+        dialled.append(Dialled(number))
+        return dialled[-1]
+
+    monkeypatch.setattr(trio, "open_tcp_stream", dial)
+    async with resolving(node_example=tuple(silent_s)):
+        won: Any = await HostNames().connect("dns", (HERE, 1))
+    assert trio.current_time() == 3 * host_names.STAGGER_S
+    assert len(dialled) == 2  # they answer at the same moment
+    assert [one.is_closed for one in dialled] == [one is not won for one in dialled]
+
+
 async def test_a_name_unknown_is_told_of_once_until_it_has_resolved() -> None:
     told: list[tuple[str, str]] = []
     names = HostNames(lambda host, why: told.append((host, why)))

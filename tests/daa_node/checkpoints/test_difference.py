@@ -33,6 +33,14 @@ def test_sums_are_exact_where_squares_do_not_fit_64_bits(monkeypatch: pytest.Mon
     assert change.squared_change > 2**64
 
 
+def test_the_largest_change_is_found_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difference, "PIECE", 7)
+    later = np.zeros(20, np.int32)
+    later[[3, 16]] = 4, -5
+    (change,) = tensor_changes([TensorSpec("all", (20,))], np.zeros(20, np.int32), later)
+    assert (change.largest, change.at) == (-5, 16)
+
+
 def test_a_whole_piece_of_the_largest_values_overflows_nothing() -> None:
     base = np.full(difference.PIECE, -(2**31), np.int32)
     later = np.full(difference.PIECE, 2**31 - 1, np.int32)

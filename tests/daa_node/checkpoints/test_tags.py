@@ -1,9 +1,11 @@
 """Names for vertices: what one may be, whose it is, and what a damaged file costs."""
 
+import json
+
 import pytest
 
 from daa_dag.ids import ChainId, VertexId
-from daa_node.checkpoints.tags import NAME_CHARACTERS_MAX, TAGS_MAX, Tags, parse_tags
+from daa_node.checkpoints.tags import CHAINS_MAX, NAME_CHARACTERS_MAX, TAGS_MAX, Tags, parse_tags
 from daa_node.errors import UserError
 
 CHAIN, OTHER = ChainId(b"c" * 32), ChainId(b"o" * 32)
@@ -70,6 +72,14 @@ def test_tags_are_bounded() -> None:
     with pytest.raises(UserError, match="the most there may be"):
         tags.put("another", ONE, move=False)
     tags.put("t0", TWO, move=True)
+
+
+def test_a_file_of_too_many_is_refused() -> None:
+    own = {f"t{number}": ONE.hex() for number in range(TAGS_MAX + 1)}
+    chains: dict[str, object] = {f"{number:064x}": {} for number in range(CHAINS_MAX + 1)}
+    for text in (json.dumps({CHAIN.hex(): own}), json.dumps(chains)):
+        with pytest.raises(UserError, match="remove some"):
+            parse_tags("tags.json", text, CHAIN)
 
 
 @pytest.mark.parametrize(
