@@ -8,6 +8,9 @@ can be nobody but itself. The library has circuits of its own (circuit_v2), made
 and streams; ours here are hardened, and a relay of ours serves this network alone.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import trio
 from libp2p.abc import IListener, IRawConnection, ITransport
 from libp2p.custom_types import THandler, TProtocol
@@ -34,13 +37,21 @@ from daa_node.wire.framing import read_message, write_message
 OPEN_TIMEOUT_S = 10.0  # the relay may first have to welcome us
 READ_BYTES = 64 * 1024
 RELAYS_MAX = 64  # that have promised us something
+ENDED_KEPT_MAX = 256  # circuits
+
+
+def _nobody_minds() -> None:
+    """The other end asks again, if anybody does."""
 
 
 class CircuitStream(ReadWriteCloser):
     """A relayed byte stream as the library wants a socket."""
 
-    def __init__(self, stream: ByteStream, relay: PeerId) -> None:
+    def __init__(
+        self, stream: ByteStream, relay: PeerId, on_end: Callable[[], None] = _nobody_minds
+    ) -> None:
         set_apart(stream)
+        self._on_end = on_end
         self._stream = stream
         self._relay = relay
 
@@ -57,6 +68,7 @@ class CircuitStream(ReadWriteCloser):
             raise ConnectionClosedError(str(error), transport="circuit") from None
 
     async def close(self) -> None:
+        self._on_end()
         await self._stream.aclose()
 
     def get_remote_address(self) -> tuple[str, int]:
@@ -70,6 +82,8 @@ class RelayedConnections(ITransport):
     def __init__(self) -> None:
         self._host: GatedHost | None = None
         self._promised: dict[PeerId, float] = {}  # by relays: until when
+        # relay and called, of circuits that we had and lost: oldest first
+        self._ended: dict[tuple[PeerId, PeerId], None] = {}
         self.desk: RelayDesk | None = None
 
     def serve(self, host: GatedHost, on_fault: OnFault, offers: bool) -> None:
@@ -107,13 +121,23 @@ class RelayedConnections(ITransport):
         try:
             if not relay or not called or CIRCUIT in called:
                 raise Unavailable("no address of a peer behind one relay")
+            ends = PeerId(relay), PeerId(called)
+            if ends in self._ended:
+                del self._ended[ends]
+                raise Unavailable("the last circuit there has ended: another relay goes first")
             relay_id = ID.from_base58(relay)
             if relay_id not in self._swarm().connections:
                 await self._swarm().dial_any([Multiaddr(before)], relay_id)
-            stream, _ = await self._agreed(PeerId(relay), relay_messages.connect(PeerId(called)))
+            stream, _ = await self._agreed(ends[0], relay_messages.connect(ends[1]))
         except (Unavailable, PeerFault, SwarmException, ValueError) as error:
             raise OpenConnectionError(f"{maddr}: {error}") from None
-        return RawConnection(CircuitStream(stream, PeerId(relay)), True)
+        return RawConnection(CircuitStream(stream, ends[0], partial(self._note_end, ends)), True)
+
+    def _note_end(self, ends: tuple[PeerId, PeerId]) -> None:
+        """A relay that cuts its circuits is not tried twice in a row: the peer has another one."""
+        self._ended[ends] = None
+        if len(self._ended) > ENDED_KEPT_MAX:
+            del self._ended[next(iter(self._ended))]
 
     async def _agreed(self, relay: PeerId, wish: bytes) -> tuple[ByteStream, int]:
         """A stream on which the relay has granted our wish. Raises Unavailable or PeerFault."""

@@ -166,6 +166,18 @@ async def test_who_reads_nothing_of_a_circuit_holds_up_nothing_else(
         assert relay.peer_id in caller.connected()
 
 
+async def test_a_relay_that_cuts_its_circuits_is_not_tried_twice_in_a_row() -> None:
+    async with world() as (relay, caller, called):
+        await called.circuits.reserve(relay.peer_id)
+        for _ in range(2):
+            await caller.dial(through(relay, called))
+            await until(lambda: caller.peer_id in called.connected())
+            await called.hang_up(caller.peer_id)
+            await until(lambda: caller.connected() == [relay.peer_id])
+            with pytest.raises(Unavailable, match="another relay goes first"):
+                await caller.dial(through(relay, called))
+
+
 async def test_who_does_not_offer_it_relays_nothing() -> None:
     async with transport(1) as plain, transport(2) as asker:
         await asker.dial(plain.addresses()[0])

@@ -168,7 +168,8 @@ async def test_where_we_are_seen_is_an_address_and_nothing_behind_it(
     autojump_clock: object,
 ) -> None:
     own, bell = served()
-    bell.host_of = lambda _peer: "fe80::1%eth0"  # type: ignore[method-assign]
+    seen: Any = bell
+    seen.host_of = lambda _peer: "fe80::1%eth0"
     answer = await own.answer(MEMBER, encode_request(TOKEN, (1,)))
     assert decode_answer(answer)[0] == "fe80::1"
     with pytest.raises(PeerFault, match="dial-back-malformed"):
