@@ -178,6 +178,9 @@ class Circuits(Protocol):
         Raises Unavailable when it does not, PeerFault for what is no answer.
         """
 
+    def is_promised(self, relay: PeerId) -> bool:
+        """Whether the connection is there on which it promised that: else it has forgotten."""
+
     def is_relayed(self, peer_id: PeerId) -> bool:
         """Whether we are connected with it through a relay."""
 

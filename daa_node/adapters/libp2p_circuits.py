@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 import trio
-from libp2p.abc import IListener, IRawConnection, ITransport
+from libp2p.abc import IListener, INetConn, IRawConnection, ITransport
 from libp2p.custom_types import THandler, TProtocol
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.abc import ReadWriteCloser
@@ -81,7 +81,8 @@ class RelayedConnections(ITransport):
 
     def __init__(self) -> None:
         self._host: GatedHost | None = None
-        self._promised: dict[PeerId, float] = {}  # by relays: until when
+        # by relays: until when, and on which connections
+        self._promised: dict[PeerId, tuple[float, list[INetConn]]] = {}
         # relay and called, of circuits that we had and lost: oldest first
         self._ended: dict[tuple[PeerId, PeerId], None] = {}
         self.desk: RelayDesk | None = None
@@ -104,14 +105,22 @@ class RelayedConnections(ITransport):
     def _is_connected(self, peer_id: PeerId) -> bool:
         return ID.from_base58(peer_id) in self._swarm().connections
 
+    def is_promised(self, relay: PeerId) -> bool:
+        here = self._swarm().get_connections(ID.from_base58(relay))
+        return any(connection in here for connection in self._promise_of(relay)[1])
+
+    def _promise_of(self, relay: PeerId) -> tuple[float, list[INetConn]]:
+        return self._promised.get(relay, (0.0, []))
+
     async def reserve(self, relay: PeerId) -> float:
         """For how many seconds others reach us through it. Raises Unavailable or PeerFault."""
         stream, seconds = await self._agreed(relay, relay_messages.reserve())
         await stream.aclose()
         now_s = trio.current_time()
-        self._promised = {peer: until for peer, until in self._promised.items() if until > now_s}
-        if len(self._promised) < RELAYS_MAX:
-            self._promised[relay] = now_s + seconds
+        self._promised = {peer: kept for peer, kept in self._promised.items() if kept[0] > now_s}
+        if relay in self._promised or len(self._promised) < RELAYS_MAX:
+            on = self._swarm().get_connections(ID.from_base58(relay))
+            self._promised[relay] = now_s + seconds, on
         return float(seconds)
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
@@ -171,7 +180,7 @@ class RelayedConnections(ITransport):
         relay = stream.peer_id
         with trio.fail_after(OPEN_TIMEOUT_S):
             payload = await read_message(stream, relay_messages.MESSAGE_BYTES_MAX)
-            if self._promised.get(relay, 0.0) <= trio.current_time():
+            if self._promise_of(relay)[0] <= trio.current_time():
                 await write_message(stream, relay_messages.refused("nothing is reserved there"))
                 return
             word, _ = relay_messages.wish_of(payload)  # who it is, noise shows

@@ -87,7 +87,7 @@ class Relaying:
     async def _keep_reserved(self, circuits: Circuits) -> None:
         while True:
             await trio.sleep(CHECK_S)
-            self._let_go()
+            self._let_go(circuits)
             if self._reachability.is_dialable:
                 continue
             now_s = trio.current_time()
@@ -95,14 +95,14 @@ class Relaying:
             for relay in (*due, *self._others()):  # who draws out its own keeps us from no other
                 await self._reserve(circuits, relay)
 
-    def _let_go(self) -> None:
+    def _let_go(self, circuits: Circuits) -> None:
         """Of what does not help any more."""
-        connected, now_s = set(self._transport.connected()), trio.current_time()
+        now_s = trio.current_time()
         for relay, held in list(self._held.items()):
             if self._reachability.is_dialable:
                 self._lose(relay, "this node can be dialled")
-            elif relay not in connected:
-                self._lose(relay, "the relay is not connected any more")
+            elif not circuits.is_promised(relay):
+                self._lose(relay, "the connection with the relay has ended")
             elif held.ends_at_s <= now_s:
                 self._lose(relay, "it was not renewed in time")
 

@@ -166,6 +166,15 @@ async def test_who_reads_nothing_of_a_circuit_holds_up_nothing_else(
         assert relay.peer_id in caller.connected()
 
 
+async def test_a_promise_ends_with_the_connection_on_which_it_was_given() -> None:
+    async with world() as (relay, _, called):
+        await called.circuits.reserve(relay.peer_id)
+        assert called.circuits.is_promised(relay.peer_id)
+        await called.hang_up(relay.peer_id)
+        await called.dial(relay.addresses()[0])
+        assert not called.circuits.is_promised(relay.peer_id)
+
+
 async def test_a_relay_that_cuts_its_circuits_is_not_tried_twice_in_a_row() -> None:
     async with world() as (relay, caller, called):
         await called.circuits.reserve(relay.peer_id)

@@ -34,6 +34,7 @@ class World:
         self.asked: list[PeerId] = []
         self.refusing: dict[PeerId, Exception] = {}
         self.promising: dict[PeerId, float] = {}  # seconds, if not LIFETIME_S
+        self.anew: set[PeerId] = set()  # connected again since they promised
         self.behind_relays: set[PeerId] = set()
         self.blamed: list[PeerId] = []
         world: Any = self
@@ -65,9 +66,13 @@ class World:
 
     async def reserve(self, relay: PeerId) -> float:
         self.asked.append(relay)
+        self.anew.discard(relay)
         if relay in self.refusing:
             raise self.refusing[relay]
         return self.promising.get(relay, LIFETIME_S)
+
+    def is_promised(self, relay: PeerId) -> bool:
+        return relay in self.here and relay not in self.anew
 
     def is_relayed(self, peer_id: PeerId) -> bool:
         return peer_id in self.behind_relays
@@ -131,6 +136,16 @@ async def test_a_reservation_is_renewed_in_time_and_goes_with_its_relay(
     await world.live(5)
     assert world.relaying.told() == []
     assert world.told_of()[-1] == "relay_lost"
+
+
+async def test_a_relay_that_was_away_for_a_moment_is_asked_again(autojump_clock: object) -> None:
+    world = World()
+    relay = world.add(0, CAPABILITY)
+    await world.live(5)
+    world.anew.add(relay)
+    await world.live(5)
+    assert world.asked == [relay, relay]
+    assert world.told_of() == ["relay_reserved", "relay_lost", "relay_reserved"]
 
 
 async def test_one_that_is_not_renewed_ends(autojump_clock: object) -> None:
