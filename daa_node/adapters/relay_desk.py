@@ -21,7 +21,7 @@ from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.pace import Pace
 from daa_node.seams import ByteStream, IsMember, OnFault, PeerId
 from daa_node.wire import protocols, relay_messages
-from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.framing import TRUNCATED, read_message, write_message
 from daa_node.wire.limits import KIB, MIB
 
 RESERVED_S = 600
@@ -73,7 +73,8 @@ class RelayDesk:
                 payload = await read_message(stream, relay_messages.MESSAGE_BYTES_MAX)
             word, peer_id = relay_messages.wish_of(payload)
         except PeerFault as fault:
-            self._on_fault(stream.peer_id, fault)
+            if fault.reason != TRUNCATED:  # it went away; that is no lie
+                self._on_fault(stream.peer_id, fault)
             raise
         try:
             if self._is_relayed(stream.peer_id):

@@ -21,6 +21,7 @@ from daa_node.network.directory import Directory
 from daa_node.network.reachability import Reach, Reachability
 from daa_node.observability.events import RELAY_LOST, RELAY_RESERVED, EventLog
 from daa_node.seams import Address, Circuits, PeerId, Transport
+from daa_node.wire.framing import TRUNCATED
 
 CAPABILITY = "relay"  # in the record of a node that offers it
 RELAYS_WANTED = 2
@@ -145,7 +146,8 @@ class Relaying:
         except Unavailable:
             seconds = 0.0
         except PeerFault as fault:
-            self._contacts.blame(relay, fault)
+            if fault.reason != TRUNCATED:  # it went away; that is no lie
+                self._contacts.blame(relay, fault)
         now_s = trio.current_time()
         if address is None or seconds < RESERVED_S_MIN:
             if relay in self._held:

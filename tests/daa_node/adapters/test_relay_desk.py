@@ -245,5 +245,9 @@ async def test_no_circuit_leads_through_two_relays_and_nonsense_is_a_fault(
             await world.asked(CALLER, relay_messages.reserve())
         with pytest.raises(PeerFault, match="truncated"):
             await world.asked(CALLED, b"nonsense")
+        gone, ours = wires(CALLED)
+        await ours.aclose()
+        with pytest.raises(PeerFault, match="truncated"):
+            await world.desk.serve(gone)
         assert world.faults == ["relay-malformed"]
         nursery.cancel_scope.cancel()

@@ -158,7 +158,12 @@ async def test_one_that_is_not_renewed_ends(autojump_clock: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "blamed"), [(Unavailable("full"), 0), (PeerFault("relay-malformed", ""), 1)]
+    ("refusal", "blamed"),
+    [
+        (Unavailable("full"), 0),
+        (PeerFault("relay-malformed", ""), 1),
+        (PeerFault("truncated", ""), 0),
+    ],
 )
 async def test_who_refuses_is_asked_again_later_and_another_one_meanwhile(
     refusal: Exception, blamed: int, autojump_clock: object
