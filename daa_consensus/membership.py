@@ -26,7 +26,8 @@ Who holds a member's key may withdraw what waits in its name, but no Leave, whic
 whatever else waits there: so a stolen key cannot keep its owner from ending what the key can do.
 
 A trainer contributes and does not vote: it weighs nothing, asks for nothing here but to join, and
-is bound by what it signs. Convicted, it goes at the boundary, whoever else has to wait.
+is bound by what it signs. Convicted, it goes at the boundary, whoever else has to wait, and what
+would have made it a member goes with it: who approved of that did not know.
 
 A conviction follows the seat: evidence of what a former key of it said convicts the present one.
 What was said before the seat was taken counts no more, so that who is let in again begins anew.
@@ -163,7 +164,7 @@ class Membership:
         if isinstance(action, Withdraw):
             return self._withdrawn(action) is not None
         if isinstance(action, Join):
-            return action.subject not in members
+            return action.subject not in members and action.subject not in self.convicted
         if action.subject in self.convicted and not isinstance(action, Leave):
             return False
         own = [w.request.action for w in self._own(action.subject)]
@@ -177,8 +178,8 @@ class Membership:
         Other requests may change that until then. The action is none of Approve and Withdraw.
         """
         item = Waiting(Request(action, self.epoch + 1), self.committee.validators[0].node_id)
-        stakes, beside = self.committee.stake_of, len(self.trainers)
-        rule = _breaks(item, self.epoch + 1, stakes, self.convicted, beside)
+        stakes = self.committee.stake_of
+        rule = _breaks(item, self.epoch + 1, stakes, self.convicted, self.trainers)
         if rule is not None:
             return rule
         fits = may_follow(self.committee, self.committee_after(action), 1)
@@ -251,14 +252,14 @@ class Membership:
         """The next epoch's, once the closing of this one's last round is final."""
         epoch = self.epoch + 1
         gone = tuple(name for name in self.convicted if name in self.trainers)
-        liars = [name for name in self.convicted if name not in gone]
+        staying = self.trainers - {*gone}
         boundary = next_committee(
-            *(self.committee, self.waiting, epoch, liars, self.objection_epochs),
-            len(self.trainers),
+            *(self.committee, self.waiting, epoch, self.convicted, self.objection_epochs),
+            staying,
         )
         members = boundary.committee.stake_of
         # The last one stays, and does all alone: nobody is there to be guarded against it.
-        convicted = [n for n in liars if n in members and len(members) > 1]
+        convicted = [n for n in self.convicted if n in members and len(members) > 1]
         done = [*boundary.applied, *(request for request, _ in boundary.dropped)]
         settled = _with(self.settled, done)
         return Membership(
@@ -272,7 +273,7 @@ class Membership:
             (*boundary.expelled, *gone),
             self._seats_after(boundary, epoch),
             self.objection_epochs,
-            self.trainers - members.keys() - {*gone},
+            staying - members.keys(),
         )
 
     def _seats_after(self, boundary: Boundary, epoch: int) -> tuple[Seat, ...]:
@@ -311,11 +312,11 @@ def next_committee(
     epoch: int,
     convicted: Sequence[NodeId] = (),
     objection_epochs: int = 1,
-    trainers: int = 0,
+    trainers: frozenset[NodeId] = frozenset(),
 ) -> Boundary:
     """The committee of `epoch`, out of that of the epoch before and what waited, in order.
 
-    So many `trainers` contribute beside it.
+    `trainers` contribute beside it; of `convicted`, some may be none of either.
     """
     stakes, expelled, full = _expel(committee, convicted)
     applied: list[Request] = []
@@ -381,7 +382,7 @@ def _expel(
     stakes: Mapping[NodeId, int] = committee.stake_of
     expelled: list[NodeId] = []
     full = False
-    for name in convicted:
+    for name in (name for name in convicted if name in stakes):
         after = {other: stake for other, stake in stakes.items() if other != name}
         alone = {other: stake for other, stake in committee.stake_of.items() if other != name}
         if not _may_shrink(committee, after) or not may_follow(committee, committee_from(alone), 1):
@@ -436,7 +437,7 @@ def _breaks(
     epoch: int,
     stakes: Mapping[NodeId, int],
     convicted: Sequence[NodeId],
-    trainers: int,
+    trainers: frozenset[NodeId],
 ) -> Rule | None:
     """The first rule that the request can never satisfy any more."""
     if item.request.expires_epoch < epoch:
@@ -444,12 +445,13 @@ def _breaks(
     match item.request.action:
         case Rotate(subject) | Stake(subject) if subject in convicted:
             return Rule.CONVICTED
-        case Join(subject) if subject in stakes:
+        case Join(newcomer) | Rotate(successor=newcomer) if newcomer in stakes:
             return Rule.ALREADY_MEMBER
-        case Join():
-            return Rule.TOO_MANY if len(stakes) + trainers >= CONTRIBUTORS_MAX else None
-        case Rotate(successor=successor) if successor in stakes:
-            return Rule.ALREADY_MEMBER
+        case Join(newcomer) | Rotate(successor=newcomer) if newcomer in convicted:
+            return Rule.CONVICTED  # as a trainer, or in another seat: who approved may not know
+        case Join(subject):
+            here = stakes.keys() | trainers  # and a trainer that is voted in is here already
+            return Rule.TOO_MANY if len(here - {subject}) >= CONTRIBUTORS_MAX else None
         case Leave(subject) | Rotate(subject) | Stake(subject) if subject not in stakes:
             return Rule.NO_MEMBER
         case Leave() if len(stakes) == 1:

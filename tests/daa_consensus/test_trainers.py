@@ -1,10 +1,12 @@
 """Trainers beside a committee: bound by what they sign, without weight, gone once convicted."""
 
+from dataclasses import replace
+
 import pytest
 
 from daa_consensus.committee import CONTRIBUTORS_MAX, lying_trainers_max
 from daa_consensus.membership import Membership, Rule
-from daa_consensus.operations import Approve, Join, Leave, Stake
+from daa_consensus.operations import Approve, Join, Leave, Rotate, Stake
 from daa_dag.ids import Digest, NodeId
 from tests.daa_consensus.bft.simulation import node_id
 from tests.daa_consensus.test_membership import FOUR, after_epochs, approvals, operation
@@ -57,12 +59,46 @@ def test_a_trainer_that_is_voted_in_is_a_member_and_no_trainer_and_stays_one() -
     assert after_epochs(left, 3).trainers == {EIGHTH}
 
 
-def test_who_was_convicted_as_a_trainer_and_is_let_in_begins_anew() -> None:
+def test_what_would_make_a_trainer_a_member_falls_with_its_conviction() -> None:
+    """Else whoever is approved of could lie for the rest of the epoch, and nothing came of it."""
     join = operation(Join(SEVENTH, 1, b"k"))
-    asked = WITH_TWO.decided([join, *approvals(join.request, (0, 1, 2))], [(SEVENTH, 0)])
-    then = asked.next_epoch()
+    seat = operation(Rotate(node_id(3), SEVENTH, b"k"))
+    for asked in (join, seat):
+        now = WITH_TWO.decided([asked, *approvals(asked.request, (0, 1, 2))])
+        ripe = replace(now, waiting=tuple(replace(w, since=-1) for w in now.waiting))
+        assert SEVENTH in ripe.next_epoch().committee.stake_of
+        then = ripe.decided([], [(SEVENTH, 0)]).next_epoch()
+        assert then.committee == FOUR
+        assert then.expelled == (SEVENTH,)
+        assert then.dropped == ((asked.request, Rule.CONVICTED),)
+    assert not WITH_TWO.decided([], [(SEVENTH, 0)]).admits(join.request)
+
+
+def test_who_was_convicted_as_a_trainer_and_is_let_in_later_begins_anew() -> None:
+    gone = WITH_TWO.decided([], [(SEVENTH, 0)]).next_epoch()
+    join = operation(Join(SEVENTH, 1, b"k"))
+    then = gone.decided([join, *approvals(join.request, (0, 1, 2))]).next_epoch()
     assert SEVENTH in then.committee.stake_of
-    assert SEVENTH not in then.convicted
+    assert then.decided([], [(SEVENTH, 0)]) == then
+
+
+def test_a_seat_is_handed_to_nobody_who_is_expelled_from_another() -> None:
+    seat = operation(Rotate(node_id(3), node_id(0), b"k"))
+    now = WITH_TWO.decided([seat, *approvals(seat.request, (0, 1, 2))], [(node_id(0), 0)])
+    ripe = replace(now, waiting=tuple(replace(w, since=-1) for w in now.waiting))
+    then = ripe.next_epoch()
+    assert then.expelled == (node_id(0),)
+    assert then.dropped == ((seat.request, Rule.CONVICTED),)
+    assert node_id(0) not in then.committee.stake_of
+
+
+def test_a_trainer_is_voted_in_however_full_the_house_is() -> None:
+    beside = {NodeId(b"%032d" % number) for number in range(CONTRIBUTORS_MAX - 5)}
+    join = operation(Join(SEVENTH, 1, b"k"))
+    full = Membership(FOUR, trainers=frozenset({SEVENTH, *beside}))
+    then = full.decided([join, *approvals(join.request, (0, 1, 2))]).next_epoch()
+    assert SEVENTH in then.committee.stake_of
+    assert len(then.committee.stake_of) + len(then.trainers) == CONTRIBUTORS_MAX
 
 
 def test_trainers_fill_the_house_as_members_do() -> None:
