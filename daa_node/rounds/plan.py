@@ -76,12 +76,15 @@ class Plan:
         """Those planned that do not vote."""
         return frozenset(share.author for share in self.shares if not share.votes)
 
-    @property
-    def liars_max(self) -> int:
-        """Of those planned, how many lie at most: of members, as many as agreement survives."""
-        trainers = len(self.trainers)
-        members = len(self.shares) - trainers
-        return max(0, members - 1) // 3 + lying_trainers_max(trainers)
+    def lying_trainers(self, authors: Collection[NodeId]) -> int:
+        """How many trainers among these lie at most."""
+        here = len(self.trainers.intersection(authors))
+        return min(here, lying_trainers_max(len(self.trainers)))
+
+    def liars_among(self, authors: Collection[NodeId]) -> int:
+        """Of these, how many lie at most: of members, as many as agreement survives."""
+        members = len(self.shares) - len(self.trainers)
+        return max(0, members - 1) // 3 + self.lying_trainers(authors)
 
     def weight_of(self, author: NodeId, tokens: int) -> int:
         """What an update of so many tokens counts in weighted rules: at most what was planned."""
@@ -160,7 +163,7 @@ class RoundRules:
         f_agg, trainers = self.f_agg(plan), plan.trainers.intersection(authors)
         if not trainers or self.rule == "mean":  # a mean holds off nobody, whoever votes
             return Terms(f_agg, frozenset())
-        more = f_agg + min(len(trainers), lying_trainers_max(len(plan.trainers)))
+        more = f_agg + plan.lying_trainers(authors)
         if self._is_bounded(len(authors), more):
             return Terms(more, frozenset())
         return Terms(f_agg, trainers)
@@ -212,7 +215,8 @@ class RoundRules:
         self, plan: Plan, offers: Sequence[OfferBody], blobs: Sequence[memoryview]
     ) -> Likeness:
         """Of a set's contributions, whose blobs these are. Blocking."""
-        return self.compare(_updates(offers, blobs), _seed(plan, offers), plan.liars_max)
+        liars_max = plan.liars_among([offer.author for offer in offers])
+        return self.compare(_updates(offers, blobs), _seed(plan, offers), liars_max)
 
     def usefulness(
         self, plan: Plan, offers: Sequence[OfferBody], blobs: Sequence[memoryview]

@@ -10,6 +10,7 @@ from daa_consensus.committee import Committee, Validator, lying_trainers_max
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, RoundRules, make_plan, told_loss_micronats
+from daa_node.spot_checks.copies import Likeness
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.config import UpdatesConfig
 from tests.daa_node.rounds.test_plan import PARENT, contributor
@@ -130,11 +131,27 @@ def test_a_set_of_idle_trainers_alone_is_as_one_of_nobody() -> None:
 
 
 def test_the_plan_tells_members_from_trainers_and_how_many_of_both_may_lie() -> None:
-    plan, _, training = planned(7, 4)
+    plan, voting, training = planned(7, 4)
     assert plan.trainers == {*training}
-    assert plan.liars_max == 2 + 2
-    alone, _, _ = planned(7, 0)
-    assert alone.liars_max == 2
+    assert plan.liars_among([*voting, *training]) == 2 + 2
+    alone, members, _ = planned(7, 0)
+    assert alone.liars_among(members) == 2
+
+
+def test_trainers_that_are_away_hide_no_copy_among_those_who_came() -> None:
+    """So many more that may lie are so many more that may be near: they have to be there."""
+    asked: list[int] = []
+
+    def compare(_updates: object, _seed: object, liars_max: int) -> Likeness:
+        asked.append(liars_max)
+        return Likeness([], liars_max)
+
+    plan, voting, training = planned(4, 9)
+    rules = replace(TRIMMED, compare=compare)
+    for there, liars_max in (([], 1), (training[:1], 2), (training, 4)):
+        offers = decided(plan, [*voting, *there], [256] * (4 + len(there)), 1).offers
+        rules.likeness(plan, offers, [memoryview(b"")] * len(offers))
+        assert asked.pop() == liars_max
 
 
 def test_speeds_of_trainers_cut_nobodys_training_short() -> None:
