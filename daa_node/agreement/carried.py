@@ -6,7 +6,7 @@
 One function for both, and it goes by what is final below the set alone, which is the same for
 whoever proposes and whoever votes. So an honest leader's set passes whatever its facts hold, and
 one bad fact costs itself only. Nobody's items take others' room: of each member one offence, one
-Rejoin, and the requests that take effect. Rejoins of trainers take what room these leave.
+Rejoin, and the requests that take effect. What is of trainers takes what room these leave.
 """
 
 from collections.abc import Iterable
@@ -37,9 +37,9 @@ from daa_node.seams import PeerId
 def loaded(chosen: SetPayload, facts: Facts, inbound: Inbound) -> SetPayload:
     """The chosen set with all that the facts want to be in the next one, as far as it may be."""
     cargo = Cargo(inbound, chosen.round)
-    for evidence in facts.evidence.values():
-        cargo.try_evidence(encode_evidence(evidence))
     trainers = inbound.validators.now.trainers
+    for name in sorted(facts.evidence, key=trainers.__contains__):  # members' comes first
+        cargo.try_evidence(encode_evidence(facts.evidence[name]))
     for name, rejoin in facts.rejoins.items():
         if name not in trainers:
             cargo.try_operations(rejoin)

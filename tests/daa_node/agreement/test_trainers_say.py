@@ -2,6 +2,7 @@
 
 import pytest
 
+from daa_consensus.bft.evidence import encode_evidence
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import AbortPayload, Block, decode_signed
 from daa_consensus.membership import Membership
@@ -95,6 +96,18 @@ def test_two_offers_of_a_trainer_convict_it_and_it_contributes_no_more() -> None
     assert not facts.note_evidence(equivocation(TRAINER, Kind.OFFER, 0, 0), known.now)
     assert NAMES[TRAINER] not in known.contributors(2)
     assert {*known.contributors(2)} == {*NAMES[:4]}
+
+
+def test_proofs_against_trainers_take_no_room_of_those_against_members() -> None:
+    """Else trainers that are convicted one after another would keep a member in its seat."""
+    known = with_trainer()
+    facts = Facts(known.limits)
+    assert facts.note_evidence(equivocation(TRAINER, Kind.OFFER, 0, 0), known.now)
+    against_members = [equivocation(n, Kind.OFFER, 0, 0) for n in range(4)]
+    for evidence in against_members:
+        assert facts.note_evidence(evidence, known.now)
+    in_turn = [*against_members, *facts.evidence.values()][:5]
+    assert list(carried(facts, known).evidence) == [encode_evidence(each) for each in in_turn]
 
 
 def test_of_a_stranger_two_offers_convict_nobody() -> None:
