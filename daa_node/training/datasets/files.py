@@ -5,10 +5,12 @@ the content counts: it is unpacked into the worker's cache once, so that one hos
 and another one not.
 """
 
+import fcntl
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ READ_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_BYTES_MAX = 1 << 40  # a terabyte: more than a worker's cache is meant for
 NAME_CHARACTERS = 32  # of a digest, in the name of a cached file
+LOCK = ".lock"  # of a cache; all other hidden files there are half made
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,18 @@ def open_wanted(wanted: Wanted, cache_dir: Path) -> Content:
             why = f"the genesis names data by their blake3 {wanted.digest}, and no place"
         raise UserError(f"{why}: say in config.yaml, {wanted.setting}, where they lie on this host")
     try:
-        path = _unpacked(wanted.path, cache_dir) if is_packed(wanted.path) else wanted.path
-        found = digest_of_content(path)
+        if is_packed(wanted.path):
+            path, found = _unpacked(wanted.path, cache_dir)
+        else:
+            path, found = wanted.path, digest_of_content(wanted.path)
     except OSError as fault:
         raise UserError(
             f"{wanted.path}:1: cannot read the file: {fault.strerror or fault}; {wanted.setting} "
             "in config.yaml says where it lies on this host"
         ) from None
     if wanted.digest not in (None, found):
+        if path != wanted.path:
+            path.unlink(missing_ok=True)  # nobody wants it
         raise UserError(
             f"{wanted.path}:1: the blake3 of its content is {found}, the genesis names "
             f"{wanted.digest}; copy the file that the network was made for, or say in config.yaml, "
@@ -81,10 +88,7 @@ def digest_of_content(path: Path) -> str:
 
     Raises OSError, and UserError for a file that only looks packed.
     """
-    hasher = blake3()
-    for piece in _unpacking(path) if is_packed(path) else _pieces(path):
-        hasher.update(piece)
-    return hasher.hexdigest()
+    return _digest(_unpacking(path) if is_packed(path) else _pieces(path))
 
 
 def digest_of_array(array: AnyArray) -> str:
@@ -95,23 +99,75 @@ def digest_of_array(array: AnyArray) -> str:
     return hasher.hexdigest()
 
 
-def _unpacked(path: Path, cache_dir: Path) -> Path:
-    hasher = blake3()
-    for piece in _pieces(path):
-        hasher.update(piece)
-    plain = cache_dir / f"unpacked-{hasher.hexdigest()[:NAME_CHARACTERS]}"
-    if plain.exists():
-        return plain
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    scratch = plain.with_name(f".{plain.name}.{os.getpid()}")
+def kept_or_made(
+    cache_dir: Path, name: str, suffix: str, what: str, make: Callable[[Path], object]
+) -> tuple[Path, str]:
+    """A cached file and its digest, which its name has, so that a damaged one is made again.
+
+    `make` writes it, and is called only if it is not there; `what` it does, in an error's words.
+    Raises UserError, as `make` may.
+    """
     try:
+        known = _kept(cache_dir, name, suffix)
+        if known is None:
+            with _alone_in(cache_dir):
+                known = _kept(cache_dir, name, suffix)  # whom we waited for may have made it
+                if known is None:
+                    scratch = cache_dir / f".{name}"
+                    make(scratch)
+                    digest = digest_of_content(scratch)
+                    known = _named(cache_dir, name, digest, suffix), digest
+                    os.replace(scratch, known[0])
+    except OSError as fault:
+        raise UserError(
+            f"cannot {what} in {cache_dir}: {fault.strerror or fault}; see that the directory can "
+            "be written and that its disk has room"
+        ) from None
+    return known
+
+
+@contextmanager
+def _alone_in(cache_dir: Path) -> Iterator[None]:
+    """One process at a time; what one that was killed has left goes first. Raises OSError."""
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with (cache_dir / LOCK).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel ends it with the process
+        _sweep(cache_dir)
+        try:
+            yield
+        finally:
+            _sweep(cache_dir)
+
+
+def _sweep(cache_dir: Path) -> None:
+    for left in cache_dir.glob(".*"):
+        if left.name != LOCK:
+            left.unlink(missing_ok=True)
+
+
+def _kept(cache_dir: Path, name: str, suffix: str) -> tuple[Path, str] | None:
+    for known in sorted(cache_dir.glob(f"{name}-*{suffix}")):
+        digest = digest_of_content(known)
+        if known == _named(cache_dir, name, digest, suffix):
+            return known, digest
+        known.unlink(missing_ok=True)
+    return None
+
+
+def _named(cache_dir: Path, name: str, digest: str, suffix: str) -> Path:
+    return cache_dir / f"{name}-{digest[:NAME_CHARACTERS]}{suffix}"
+
+
+def _unpacked(path: Path, cache_dir: Path) -> tuple[Path, str]:
+    """What is in the file, in the cache, and its digest. Raises OSError, UserError."""
+    name = f"unpacked-{_digest(_pieces(path))[:NAME_CHARACTERS]}"
+
+    def unpack(scratch: Path) -> None:
         with scratch.open("wb") as file:
             for piece in _unpacking(path):
                 file.write(piece)
-        os.replace(scratch, plain)
-    finally:
-        scratch.unlink(missing_ok=True)
-    return plain
+
+    return kept_or_made(cache_dir, name, "", f"unpack {path}", unpack)
 
 
 def _unpacking(path: Path) -> Iterator[bytes]:
@@ -127,6 +183,13 @@ def _unpacking(path: Path) -> Iterator[bytes]:
         raise UserError(
             f"{path}:1: gzip cannot unpack it: {fault}; it was damaged on its way: copy it again"
         ) from None
+
+
+def _digest(pieces: Iterator[bytes]) -> str:
+    hasher = blake3()
+    for piece in pieces:
+        hasher.update(piece)
+    return hasher.hexdigest()
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

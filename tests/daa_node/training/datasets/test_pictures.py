@@ -12,7 +12,7 @@ from daa_node.errors import UserError
 from daa_node.training.config import DataConfig, ModelConfig
 from daa_node.training.data_places import DataFile, OwnFiles
 from daa_node.training.datasets.catalogue import open_examples
-from daa_node.training.datasets.files import Wanted, open_wanted
+from daa_node.training.datasets.files import LOCK, Wanted, open_wanted
 from daa_node.training.datasets.pictures import map_cifar, map_idx
 from tests.daa_node.training.datasets.picture_files import bars, write_cifar, write_idx
 
@@ -38,10 +38,10 @@ def test_packed_and_unpacked_files_have_one_digest_and_are_unpacked_once(tmp_pat
     assert plain == packed
     cache = tmp_path / "cache"
     open_examples(made[1], MODEL, cache)
-    stamps_ns = {file: file.stat().st_mtime_ns for file in cache.iterdir()}
+    stamps_ns = {file: file.stat().st_mtime_ns for file in cache.glob("[!.]*")}
     assert len(stamps_ns) == 2
     open_examples(made[1], MODEL, cache)
-    assert {file: file.stat().st_mtime_ns for file in cache.iterdir()} == stamps_ns
+    assert {file: file.stat().st_mtime_ns for file in cache.glob("[!.]*")} == stamps_ns
 
 
 def test_pictures_are_mapped_and_not_read(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_packed_file_that_was_damaged_is_refused(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"all the world's a stage " * 999)[:-9])
     with pytest.raises(UserError, match="text.gz:1: gzip cannot unpack it"):
         open_wanted(Wanted(path, None, "data.path"), tmp_path / "cache")
-    assert not list((tmp_path / "cache").iterdir())
+    assert [left.name for left in (tmp_path / "cache").iterdir()] == [LOCK]
 
 
 def test_a_file_that_only_begins_as_a_packed_one_is_taken_as_it_is(tmp_path: Path) -> None:

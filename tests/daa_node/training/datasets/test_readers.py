@@ -17,7 +17,7 @@ from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.conversion import converted
 from daa_node.training.datasets.digits import Digits
 from daa_node.training.datasets.examples import AnyArray
-from daa_node.training.datasets.files import READ_BYTES, Content, Wanted, open_wanted
+from daa_node.training.datasets.files import LOCK, READ_BYTES, Content, Wanted, open_wanted
 from daa_node.training.datasets.text import map_text
 from daa_node.training.datasets.tokenizer import ByteEncoder, encoded
 from daa_node.training.datasets.tokens import (
@@ -86,7 +86,7 @@ def test_jsonl_documents_are_joined_by_a_zero_byte_and_cached(tmp_path: Path) ->
     path.write_text('{"text": "one"}\n\n{"text": "zwölf", "id": 7}\n')
     tokens = jsonl_tokens(path, tmp_path / "cache")
     assert tokens.tobytes() == "one\0zwölf\0".encode()
-    (cached,) = (tmp_path / "cache").iterdir()
+    (cached,) = (tmp_path / "cache").glob("[!.]*")
     stamp_ns = cached.stat().st_mtime_ns
     assert (jsonl_tokens(path, tmp_path / "cache") == tokens).all()
     assert cached.stat().st_mtime_ns == stamp_ns
@@ -114,7 +114,7 @@ def test_a_bad_line_of_jsonl_is_named_with_the_remedy(
         jsonl_tokens(path, tmp_path / "cache")
     assert words in str(refused.value)
     assert 'one JSON object like {"text": "..."}' in str(refused.value)
-    assert not list((tmp_path / "cache").iterdir())
+    assert [left.name for left in (tmp_path / "cache").iterdir()] == [LOCK]
 
 
 def test_text_that_is_not_utf8_is_named_by_line_and_column(tmp_path: Path) -> None:
@@ -234,10 +234,10 @@ def test_converted_data_that_were_damaged_are_made_again(tmp_path: Path) -> None
     path.write_text('{"text": "one"}\n')
     cache = tmp_path / "cache"
     jsonl_tokens(path, cache)
-    (cached,) = cache.iterdir()
+    (cached,) = cache.glob("[!.]*")
     cached.write_bytes(cached.read_bytes()[:-1] + b"!")
     assert jsonl_tokens(path, cache).tobytes() == b"one\0"
-    assert list(cache.iterdir()) == [cached]
+    assert list(cache.glob("[!.]*")) == [cached]
 
 
 def test_a_copy_of_the_data_that_differs_from_the_genesis_is_refused(tmp_path: Path) -> None:

@@ -93,10 +93,12 @@ def test_tokens_are_those_of_the_library_and_are_made_once(
         end = library.token_to_id("<end>")
         expected = [token for line in LINES for token in [*library.encode(line).ids, end]]
     assert cached(tmp_path) == expected
-    (file,) = (tmp_path / "cache").iterdir()
+    (file,) = (tmp_path / "cache").glob("[!.]*")
     stamp_ns = file.stat().st_mtime_ns
     open_examples(data, MODEL, tmp_path / "cache")
-    assert [(file, stamp_ns)] == [(f, f.stat().st_mtime_ns) for f in (tmp_path / "cache").iterdir()]
+    assert [(file, stamp_ns)] == [
+        (f, f.stat().st_mtime_ns) for f in (tmp_path / "cache").glob("[!.]*")
+    ]
 
 
 def test_parquet_without_a_tokenizer_has_the_tokens_of_jsonl(tmp_path: Path) -> None:

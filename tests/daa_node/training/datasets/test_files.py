@@ -1,0 +1,101 @@
+"""Files of the operator's own: what may be one, and what stays of them in the worker's cache."""
+
+import gzip
+import threading
+from pathlib import Path
+
+import pytest
+
+from daa_node.errors import UserError
+from daa_node.training.config import ModelConfig
+from daa_node.training.datasets.files import (
+    LOCK,
+    Wanted,
+    kept_or_made,
+    open_wanted,
+)
+
+TEXT = b"all the world's a stage " * 999
+SMALL = ModelConfig(width=16, depth=1, heads=2, context=8)
+
+
+def names(cache: Path) -> set[str]:
+    return {file.name for file in cache.iterdir()} - {LOCK}
+
+
+def packed(directory: Path) -> Wanted:
+    path = directory / "text.gz"
+    path.write_bytes(gzip.compress(TEXT))
+    return Wanted(path, None, "data.path")
+
+
+def test_an_unpacked_file_that_was_damaged_is_unpacked_again(tmp_path: Path) -> None:
+    wanted, cache = packed(tmp_path), tmp_path / "cache"
+    first = open_wanted(wanted, cache)
+    first.path.write_bytes(TEXT[:-1] + b"!")
+    again = open_wanted(wanted, cache)
+    assert again == first
+    assert again.path.read_bytes() == TEXT
+    assert names(cache) == {first.path.name}
+
+
+def test_of_a_packed_file_that_is_refused_nothing_stays_in_the_cache(tmp_path: Path) -> None:
+    path = packed(tmp_path).path
+    with pytest.raises(UserError, match=r"text\.gz:1: .* the genesis names abab"):
+        open_wanted(Wanted(path, "ab" * 32, "data.path"), tmp_path / "cache")
+    assert names(tmp_path / "cache") == set()
+
+
+def test_what_a_process_that_was_killed_left_half_made_goes(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for left in (".unpacked-1234", ".5678", "..5678.4711"):
+        (cache / left).write_bytes(TEXT)
+    found = open_wanted(packed(tmp_path), cache)
+    assert names(cache) == {found.path.name}
+
+
+def test_of_two_that_want_one_file_at_a_time_one_makes_it(tmp_path: Path) -> None:
+    """Each in its own thread, with a lock of its own, as two daemons that share a cache."""
+    begun, go_on = threading.Event(), threading.Event()
+    calls, found = [], []
+
+    def make(scratch: Path) -> None:
+        calls.append(scratch)
+        begun.set()
+        scratch.write_bytes(TEXT)
+        assert go_on.wait(10)
+
+    def want() -> None:
+        found.append(kept_or_made(tmp_path / "cache", "a", ".b", "try", make))
+
+    threads = [threading.Thread(target=want) for _ in range(2)]
+    threads[0].start()
+    assert begun.wait(10)
+    threads[1].start()
+    threads[1].join(0.2)
+    assert threads[1].is_alive()  # it waits
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert len(calls) == 1
+    assert found[0] == found[1]
+    assert found[0][0].read_bytes() == TEXT
+
+
+def test_a_cache_that_holds_what_is_wanted_is_not_written_to(tmp_path: Path) -> None:
+    first = open_wanted(packed(tmp_path), tmp_path / "cache")
+    (tmp_path / "cache" / LOCK).unlink()
+    assert open_wanted(packed(tmp_path), tmp_path / "cache") == first
+    assert not (tmp_path / "cache" / LOCK).exists()
+
+
+def test_a_full_disk_is_told_with_the_cache_and_leaves_nothing(tmp_path: Path) -> None:
+    def make(scratch: Path) -> None:
+        scratch.write_bytes(TEXT)
+        raise OSError(28, "No space left on device")
+
+    cache = tmp_path / "cache"
+    with pytest.raises(UserError, match=f"cannot unpack x in {cache}: No space .* has room"):
+        kept_or_made(cache, "a", "", "unpack x", make)
+    assert names(cache) == set()
