@@ -112,10 +112,10 @@ def _pictures(data: DataConfig, model: ModelConfig, cache_dir: Path, part: _Part
 def _tokens(data: DataConfig, model: ModelConfig, content: Content, cache_dir: Path) -> AnyArray:
     if data.kind == "tokens":
         if data.token_type is not None:
-            return map_bare_tokens(content.path, data.token_type)
-        return map_tokens(content.path)
+            return map_bare_tokens(content.path, data.token_type, content.source)
+        return map_tokens(content.path, content.source)
     if data.kind == "text" and data.tokenizer is None:
-        return map_text(content.path)
+        return map_text(content.path, content.source)
     encoder: Encoder = ByteEncoder()
     if data.tokenizer is not None:
         file = data.tokenizer

@@ -5,6 +5,7 @@ the content counts: it is unpacked into the worker's cache once, so that one hos
 and another one not.
 """
 
+import errno
 import fcntl
 import gzip
 import os
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import BinaryIO
 
 from blake3 import blake3
 
@@ -79,7 +82,7 @@ def is_packed(path: Path) -> bool:
     """
     if path.suffix != ".gz":
         return False
-    with path.open("rb") as file:
+    with _opened(path) as file:
         return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
@@ -193,6 +196,14 @@ def _digest(pieces: Iterator[bytes]) -> str:
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         while piece := file.read(READ_BYTES):
             yield piece
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Raises OSError, also for what would never end, or never begin: a device or a pipe."""
+    mode = path.stat().st_mode
+    if not S_ISREG(mode) and not S_ISDIR(mode):  # to open a directory says what is wrong
+        raise OSError(errno.EINVAL, "a pipe, a socket or a device is no file of data", str(path))
+    return path.open("rb")

@@ -16,20 +16,24 @@ from daa_node.training.datasets.files import READ_BYTES, Content
 LINE_BYTES_MAX = 64 * READ_BYTES  # in memory at a time, for a tokenizer alone
 
 
-def map_text(path: Path) -> AnyArray:
-    """The bytes of a text file, shape (count,), uint8. Raises UserError naming file and line."""
+def map_text(path: Path, source: Path | None = None) -> AnyArray:
+    """The bytes of a text file, shape (count,), uint8. Raises UserError naming file and line.
+
+    `source` is the file that an error names, where it was unpacked from another.
+    """
+    where = source or path
     try:
-        size_bytes = _check_utf8(path)
+        size_bytes = _check_utf8(path, where)
     except OSError as fault:
-        raise UserError(f"{path}:1: cannot read the text: {fault.strerror}") from None
+        raise UserError(f"{where}:1: cannot read the text: {fault.strerror}") from None
     if size_bytes == 0:
-        raise UserError(f"{path}:1: the file is empty; there is nothing to train on")
+        raise UserError(f"{where}:1: the file is empty; there is nothing to train on")
     return np.memmap(path, np.uint8, "r", shape=(size_bytes,))
 
 
 def passages(content: Content) -> Iterator[str]:
     """All of the text, some megabytes at a time. Raises UserError naming file and line."""
-    if _check_utf8(content.path) == 0:
+    if _check_utf8(content.path, content.source) == 0:
         raise UserError(f"{content.source}:1: the file is empty; there is nothing to train on")
     with content.path.open("rb") as file:
         line_number = 0
@@ -48,7 +52,7 @@ def passages(content: Content) -> Iterator[str]:
             yield passage.decode()
 
 
-def _check_utf8(path: Path) -> int:
+def _check_utf8(path: Path, where: Path) -> int:
     """Its size in bytes. In pieces: a line may be as long as the file."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     size_bytes = lines = line_start = 0
@@ -65,7 +69,7 @@ def _check_utf8(path: Path) -> int:
                 if b"\n" in before:
                     line_start = size_bytes + before.rindex(b"\n") + 1
                 raise UserError(
-                    f"{path}:{lines + 1}:{at - line_start + 1}: not UTF-8 text "
+                    f"{where}:{lines + 1}:{at - line_start + 1}: not UTF-8 text "
                     f"(byte 0x{fault.object[fault.start]:02x}); convert it, or use kind: tokens"
                 ) from None
             if not piece:

@@ -34,40 +34,45 @@ TOKEN_BYTES: Final = {"uint16": 2, "uint32": 4}  # of tokens without a header
 SCAN_TOKENS = 1 << 22
 
 
-def map_tokens(path: Path) -> AnyArray:
-    """The tokens of a token file, shape (count,), mapped read-only. Raises UserError."""
+def map_tokens(path: Path, source: Path | None = None) -> AnyArray:
+    """The tokens of a token file, shape (count,), mapped read-only. Raises UserError.
+
+    `source` is the file that an error names, where it was unpacked from another.
+    """
+    where = source or path
     try:
         with path.open("rb") as file:
             head, size_bytes = file.read(HEADER.size), os.fstat(file.fileno()).st_size
     except OSError as fault:
-        raise UserError(f"{path}:1: cannot read the token file: {fault.strerror}") from None
+        raise UserError(f"{where}:1: cannot read the token file: {fault.strerror}") from None
     if len(head) < HEADER.size or not head.startswith(MAGIC):
         raise UserError(
-            f"{path}:1: not a token file (it starts with {head[:8]!r}, not {MAGIC!r}); "
+            f"{where}:1: not a token file (it starts with {head[:8]!r}, not {MAGIC!r}); "
             "use kind: text for plain text, token_type for tokens without a header, or write it "
             "with daa_node.training.datasets.tokens"
         )
     _, token_bytes, _, token_count = HEADER.unpack(head)
     if token_bytes not in TOKEN_DTYPES:
-        raise UserError(f"{path}:1: {token_bytes} bytes a token; 1, 2 and 4 are known")
+        raise UserError(f"{where}:1: {token_bytes} bytes a token; 1, 2 and 4 are known")
     if size_bytes != HEADER.size + token_bytes * token_count or token_count == 0:
         raise UserError(
-            f"{path}:1: the header promises {token_count} tokens of {token_bytes} bytes, the file "
+            f"{where}:1: the header promises {token_count} tokens of {token_bytes} bytes, the file "
             f"has {size_bytes - HEADER.size} bytes of them; it was cut or is still being written"
         )
     return np.memmap(path, TOKEN_DTYPES[token_bytes], "r", HEADER.size, (token_count,))
 
 
-def map_bare_tokens(path: Path, token_type: str) -> AnyArray:
-    """The tokens of a file that holds nothing else, shape (count,), mapped. Raises UserError."""
+def map_bare_tokens(path: Path, token_type: str, source: Path | None = None) -> AnyArray:
+    """The tokens of a file that holds nothing else, as `map_tokens`. Raises UserError."""
+    where = source or path
     size_bytes, token_bytes = path.stat().st_size, TOKEN_BYTES[token_type]
     with path.open("rb") as file:
         if file.read(len(MAGIC)) == MAGIC:
-            raise UserError(f"{path}:1: has a header that says the type: leave token_type out")
+            raise UserError(f"{where}:1: has a header that says the type: leave token_type out")
     if size_bytes == 0 or size_bytes % token_bytes:
         raise UserError(
-            f"{path}:1: {size_bytes} bytes are no whole number of {token_type} tokens; it was cut, "
-            "or token_type is another one"
+            f"{where}:1: {size_bytes} bytes are no whole number of {token_type} tokens; it was "
+            "cut, or token_type is another one"
         )
     shape = (size_bytes // token_bytes,)
     return np.memmap(path, TOKEN_DTYPES[token_bytes], "r", shape=shape)

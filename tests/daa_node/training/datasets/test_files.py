@@ -1,22 +1,25 @@
 """Files of the operator's own: what may be one, and what stays of them in the worker's cache."""
 
 import gzip
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from daa_node.errors import UserError
-from daa_node.training.config import ModelConfig
+from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import (
     LOCK,
     Wanted,
+    digest_of_content,
     kept_or_made,
     open_wanted,
 )
 
-TEXT = b"all the world's a stage " * 999
 SMALL = ModelConfig(width=16, depth=1, heads=2, context=8)
+TEXT = b"all the world's a stage " * 999
 
 
 def names(cache: Path) -> set[str]:
@@ -99,3 +102,33 @@ def test_a_full_disk_is_told_with_the_cache_and_leaves_nothing(tmp_path: Path) -
     with pytest.raises(UserError, match=f"cannot unpack x in {cache}: No space .* has room"):
         kept_or_made(cache, "a", "", "unpack x", make)
     assert names(cache) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "content"),
+    [
+        ("text", {}, TEXT + b"\xff"),
+        ("text", {}, b""),
+        ("tokens", {}, TEXT),
+        ("tokens", {"token_type": "uint32"}, TEXT + b"!"),
+    ],
+)
+def test_a_packed_file_that_does_not_fit_is_named_as_the_operator_named_it(
+    tmp_path: Path, kind: str, changes: dict[str, str], content: bytes
+) -> None:
+    path = tmp_path / "data.gz"
+    path.write_bytes(gzip.compress(content))
+    data = DataConfig.model_validate({"kind": kind, "path": path, **changes})
+    with pytest.raises(UserError, match=rf"^{path}:1:"):
+        open_examples(data, SMALL, tmp_path / "cache")
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    for name in ("pipe", "pipe.gz"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(UserError, match=rf"{name}:1: .* a pipe, .* data\.path"):
+            open_wanted(Wanted(tmp_path / name, None, "data.path"), tmp_path / "cache")
+        with pytest.raises(OSError, match="a pipe"):
+            digest_of_content(tmp_path / name)
+    with pytest.raises(UserError, match="Is a directory"):
+        open_wanted(Wanted(tmp_path, None, "data.path"), tmp_path / "cache")
