@@ -123,8 +123,21 @@ def _tokens(data: DataConfig, model: ModelConfig, content: Content, cache_dir: P
         encoder = FileEncoder(found, model.vocabulary, file.document_end)
     made_from = [data.kind, content.digest, data.column, *encoder.made_from]
     return converted(
-        made_from, cache_dir, encoder.token_bytes, lambda: _made(data, content, encoder)
+        made_from,
+        cache_dir,
+        encoder.token_bytes,
+        lambda: _some(_made(data, content, encoder), content.source),
     )
+
+
+def _some(pieces: Iterator[AnyArray], where: Path) -> Iterator[AnyArray]:
+    """The same; raises UserError if there is nothing in them."""
+    token_count = 0
+    for piece in pieces:
+        token_count += len(piece)
+        yield piece
+    if token_count == 0:
+        raise UserError(f"{where}:1: no tokens come of it; there is nothing to train on")
 
 
 def _made(data: DataConfig, content: Content, encoder: Encoder) -> Iterator[AnyArray]:

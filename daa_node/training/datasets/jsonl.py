@@ -44,6 +44,6 @@ def _text_of(line: bytes, path: Path, line_number: int) -> str:
         detail = f"{path}:{line_number}:{fault.colno}: not JSON: {fault.msg}"
     except KeyError:
         detail = f'{path}:{line_number}: no "text" field'
-    except (TypeError, UnicodeError, RecursionError) as fault:
+    except (TypeError, ValueError, RecursionError) as fault:  # UTF-8, numbers too long
         detail = f"{path}:{line_number}: {fault}"
     raise UserError(f"{detail}; {remedy}")

@@ -32,13 +32,19 @@ def documents(content: Content, column: str) -> Iterator[str]:
                 raise UserError(
                     f"{where}:1: no column {column!r}; there is {known}: set data.column"
                 )
+            if schema.names.count(column) > 1:
+                raise UserError(f"{where}:1: several columns are called {column!r}: rename them")
             kind = schema.field(column).type
             if not (types.is_string(kind) or types.is_large_string(kind)):
                 raise UserError(f"{where}:1: column {column!r} holds {kind}, not texts")
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[column]):
-                for text in batch.column(0).to_pylist():
+                for text in batch.column(column).to_pylist():
                     row += 1
                     yield _checked(text, f"{where}:1: row {row}")
+    except UnicodeDecodeError as fault:
+        raise UserError(
+            f"{where}:1: a text after row {row} is not UTF-8 ({fault.reason}); write the file again"
+        ) from None
     except (ArrowException, OSError) as fault:
         raise UserError(f"{where}:1: no Parquet file that can be read: {fault}") from None
     if not row:

@@ -73,10 +73,11 @@ class FileEncoder:
             )
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        ids = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        size = max(ids, default=-1) + 1  # there may be gaps
         if size > vocabulary:
             raise UserError(
-                f"{self._source}:1: it has {size} tokens, the model's vocabulary only "
+                f"{self._source}:1: it needs room for {size} tokens, the model's vocabulary only "
                 f"{vocabulary}; set model.vocabulary to {size} or more"
             )
         self.token_bytes = 2 if vocabulary <= UINT16_TOKENS else 4

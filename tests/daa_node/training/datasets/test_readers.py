@@ -103,6 +103,7 @@ def test_jsonl_documents_are_joined_by_a_zero_byte_and_cached(tmp_path: Path) ->
         ("[1, 2]", ":2: list indices"),
         ("[" * 100_000, ":2:"),
         ('{"text": "\\ud800"}', ":2:"),
+        ('{"text": "a", "id": ' + "1" * 5000 + "}", ":2: Exceeds the limit"),
     ],
 )
 def test_a_bad_line_of_jsonl_is_named_with_the_remedy(

@@ -46,7 +46,7 @@ def write_jsonl(path: Path) -> None:
     path.write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES))
 
 
-def write_parquet(path: Path, column: str = "text", texts: list[Any] = LINES) -> None:
+def write_parquet(path: Path, column: str = "text", texts: Any = LINES) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"id": list(range(len(texts))), column: texts}), path)
@@ -116,8 +116,33 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused(
         job(tmp_path, "text", tokenizer_json),
         MODEL.model_copy(update={"vocabulary": 299}),
     )
-    with pytest.raises(UserError, match=r"tokenizer.json:1: it has 300 tokens, .* only 299"):
+    with pytest.raises(UserError, match=r"json:1: it needs room for 300 tokens, .* only 299"):
         open_examples(data, small, tmp_path / "cache")
+
+
+def test_a_tokenizer_whose_ids_have_gaps_is_refused_by_the_largest(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    """In two bytes 65,540 would be 4, and nobody would see it."""
+    made = json.loads(tokenizer_json)
+    made["added_tokens"] = []
+    made["model"] = {
+        "type": "WordLevel",
+        "vocab": {"stage": 65_540, "none": 1},
+        "unk_token": "none",
+    }
+    with pytest.raises(UserError, match=r"json:1: it needs room for 65541 tokens, .* only 400"):
+        open_examples(job(tmp_path, "text", json.dumps(made)), MODEL, tmp_path / "cache")
+
+
+def test_documents_that_come_to_no_tokens_are_refused_and_not_kept(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    data = job(tmp_path, "jsonl", tokenizer_json)
+    (tmp_path / "jsonl").write_text('{"text": ""}\n' * 9)
+    with pytest.raises(UserError, match=r"jsonl:1: no tokens come of it"):
+        open_examples(data, MODEL, tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*.tokens"))
 
 
 def test_another_tokenizer_than_the_genesis_names_is_refused(
@@ -187,6 +212,28 @@ def test_a_parquet_file_that_does_not_fit_is_refused(
     write_parquet(tmp_path / "t", column, texts)
     with pytest.raises(UserError, match=words):
         open_examples(DataConfig(kind="parquet", path=tmp_path / "t"), MODEL, tmp_path / "cache")
+
+
+def test_a_parquet_file_with_a_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    texts = pyarrow.array([b"fine", b"Gr\xfc\xdfe"], pyarrow.binary()).view(pyarrow.string())
+    write_parquet(tmp_path / "t", "text", texts)
+    with pytest.raises(UserError, match="t:1: a text after row 0 is not UTF-8"):
+        open_examples(DataConfig(kind="parquet", path=tmp_path / "t"), MODEL, tmp_path / "cache")
+
+
+def test_a_column_of_parquet_is_told_from_others_with_its_name(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    nested, texts = pyarrow.array([{"b": "inner"}]), pyarrow.array(["outer" * 99])
+    parquet.write_table(pyarrow.Table.from_arrays([nested, texts], ["a", "a.b"]), tmp_path / "dots")
+    data = DataConfig(kind="parquet", path=tmp_path / "dots", column="a.b", heldout_block=20)
+    open_examples(data, MODEL, tmp_path / "cache")
+    assert bytes(cached(tmp_path)) == b"outer" * 99 + b"\0"
+    parquet.write_table(pyarrow.Table.from_arrays([texts, texts], ["t", "t"]), tmp_path / "twice")
+    twice = data.model_copy(update={"path": tmp_path / "twice", "column": "t"})
+    with pytest.raises(UserError, match="twice:1: several columns are called 't'"):
+        open_examples(twice, MODEL, tmp_path / "cache")
 
 
 def test_another_file_than_parquet_is_refused(tmp_path: Path) -> None:
