@@ -104,8 +104,8 @@ def overwrite(content: bytes) -> Callable[[Path], None]:
         ("labels", overwrite(b"\0\0\x08\x01\0\0\0\x27" + bytes(39)), "39 labels, and .* 40 pic"),
         (
             "labels",
-            overwrite(b"\0\0\x08\x01\0\0\0\x28" + bytes(38) + b"\x0b\0"),
-            "picture 38 is 11",
+            overwrite(b"\0\0\x08\x01\0\0\0\x28" + bytes(38) + b"\x0a\0"),
+            "picture 38 is 10, the model knows only 10",
         ),
         ("labels", Path.unlink, "labels:1: cannot read the file: No such file.*data.labels"),
     ],
