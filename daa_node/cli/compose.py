@@ -348,8 +348,14 @@ def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:
 
 
 def training_job(made: Genesis, directory: DataDirectory, config: NodeConfig) -> TrainingJob:
-    """The worker's part of the job, with this host's files."""
+    """The worker's part of the job, with this host's files. Raises UserError."""
     job, root = made.job, directory.root.resolve()
+    unused = job.data.unused(config.data)
+    if unused:
+        raise UserError(
+            f"config.yaml: {', '.join(f'data.{name}' for name in unused)}: this network's data, of "
+            f"kind {job.data.kind}, have no such file, and it would not be read; take that out"
+        )
     return TrainingJob(
         model=job.model,
         data=job.data.placed(config.data, root),

@@ -308,6 +308,14 @@ class DataConfig(BaseModel):
         found = {name: getattr(places, name) or file.path for name, file in self.files().items()}
         return self._with("path", {name: root / path for name, path in found.items() if path})
 
+    def unused(self, places: DataPlaces) -> tuple[str, ...]:
+        """Settings of one host that say where files lie which these data do not have."""
+        own = {"path", "labels"} if self.labels is not None else {"path"}
+        used = {*self.files(), *(f"own.{name}" for name in own if self.kind == "local")}
+        said = {name: getattr(places, name) for name in ("path", "labels", "tokenizer")}
+        said |= {"own.path": places.own.path, "own.labels": places.own.labels}
+        return tuple(name for name, path in said.items() if path is not None and name not in used)
+
     def anywhere(self) -> Self:
         """Without paths."""
         return self._with("path", dict.fromkeys(self.files()))

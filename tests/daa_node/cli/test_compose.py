@@ -8,6 +8,7 @@ from blake3 import blake3
 from daa_node.cli.compose import examples_for_volunteers, training_job
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.config import NodeConfig, load
+from daa_node.errors import UserError
 from daa_node.genesis import NONCE_BYTES, Genesis, Job, create
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import NodeRecord, Role, encode_record, sign_record
@@ -51,6 +52,21 @@ def test_the_worker_is_told_where_this_hosts_files_lie(tmp_path: Path) -> None:
     assert (unset.data.path, unset.own.path) == (tmp_path / "node/heldout.txt", None)
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("data: {own: {path: notes.txt}}", r"data\.own\.path: .* kind text, .* not be read"),
+        ("data: {labels: a, tokenizer: b}", r"data\.labels, data\.tokenizer: "),
+    ],
+)
+def test_a_place_of_a_file_that_the_network_does_not_have_is_refused(
+    tmp_path: Path, config: str, words: str
+) -> None:
+    genesis = network(data={"kind": "text", "path": "a.txt", "digest": "ab" * 32})
+    with pytest.raises(UserError, match=words):
+        training_job(genesis, DataDirectory(tmp_path), load("config.yaml", config).value)
+
+
 @pytest.mark.parametrize("is_local", [False, True])
 def test_volunteers_see_nothing_of_what_a_host_alone_has(tmp_path: Path, is_local: bool) -> None:
     (tmp_path / "own.txt").write_bytes(b"mine " * 200)
@@ -59,7 +75,7 @@ def test_volunteers_see_nothing_of_what_a_host_alone_has(tmp_path: Path, is_loca
     data |= {**kind, "heldout_block": 100}
     genesis = network(data=data, spot_checks={"share": [0, 1]})
     directory = DataDirectory(tmp_path)
-    config = load("config.yaml", "data: {own: {path: own.txt}}").value
+    config = load("config.yaml", "data: {own: {path: own.txt}}" if is_local else "").value
     opens = examples_for_volunteers(training_job(genesis, directory, config), directory)
     assert (opens is None) == is_local
     if opens is not None:
