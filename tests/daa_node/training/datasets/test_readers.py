@@ -262,6 +262,7 @@ def test_with_data_of_its_own_a_host_trains_on_all_of_them_and_holds_out_the_com
         format="text",
         path=tmp_path / "heldout.txt",
         digest=blake3(b"h" * 50).hexdigest(),
+        tokens_digest=blake3(b"h" * 50).hexdigest(),  # nobody knows that of what is a host's own
     )
     own = OwnFiles(path=tmp_path / "own.txt")
     examples = open_examples(data, SMALL, tmp_path, own)
