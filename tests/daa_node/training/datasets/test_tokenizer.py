@@ -14,7 +14,7 @@ from daa_node.training.config import DataConfig, ModelConfig
 from daa_node.training.data_places import TokenizerFile
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import digest_of_content
-from daa_node.training.datasets.tokens import map_tokens
+from daa_node.training.datasets.tokens import HEADER, map_tokens
 
 MODEL = ModelConfig(width=16, depth=1, heads=2, context=8, vocabulary=400)
 LINES = [f"All the world's a stage, line {number} of it.\n" for number in range(400)]
@@ -133,6 +133,20 @@ def test_a_tokenizer_whose_ids_have_gaps_is_refused_by_the_largest(
     }
     with pytest.raises(UserError, match=r"json:1: it needs room for 65541 tokens, .* only 400"):
         open_examples(job(tmp_path, "text", json.dumps(made)), MODEL, tmp_path / "cache")
+
+
+def test_what_the_tokens_follow_from_is_what_they_are_kept_by(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    data, cache = job(tmp_path, "jsonl", tokenizer_json), tmp_path / "cache"
+    assert data.tokenizer is not None
+    open_examples(data, MODEL, cache)
+    ended = data.tokenizer.model_copy(update={"document_end": "<end>"})
+    open_examples(data.model_copy(update={"tokenizer": ended}), MODEL, cache)
+    open_examples(data, MODEL.model_copy(update={"vocabulary": 70_000}), cache)
+    sizes = sorted(file.stat().st_size - HEADER.size for file in cache.glob("*.tokens"))
+    count = sizes[0] // 2
+    assert sizes == sorted([2 * count, 2 * (count + len(LINES)), 4 * count])
 
 
 def test_documents_that_come_to_no_tokens_are_refused_and_not_kept(
