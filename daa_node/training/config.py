@@ -30,7 +30,13 @@ from daa_node.training.data_places import (
     OwnFiles,
     TokenizerFile,
 )
-from daa_node.training.module_config import BUILDER, PACKAGE, Arguments, BuiltModule
+from daa_node.training.module_config import (
+    BUILDER,
+    PACKAGE,
+    PATH_CHARS_MAX,
+    Arguments,
+    BuiltModule,
+)
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import GRID_EXPONENT
 from daa_node.updates.initial_weights import TensorInit
@@ -107,7 +113,9 @@ class ModelConfig(BaseModel):
     picture_side: int = Field(8, ge=2, le=1024, description="pixels; MNIST has 28, CIFAR 32")
     picture_channels: int = Field(1, ge=1, le=4, description="1 for grey, 3 for colours")
     classes: int = Field(10, ge=2, le=65_536, description="of pictures")
-    path: str | None = Field(None, pattern=BUILDER, description="package.module:build")
+    path: str | None = Field(
+        None, pattern=BUILDER, max_length=PATH_CHARS_MAX, description="package.module:build"
+    )
     arguments: Arguments | None = Field(None, description="of that function, by name")
     built: BuiltModule | None = None
     weights_root: str | None = Field(

@@ -18,6 +18,7 @@ from daa_node.updates.initial_weights import STD_MAX, TensorInit
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 PACKAGE = rf"^{_NAME}(\.{_NAME})*$"
 BUILDER = rf"^{_NAME}(\.{_NAME})*:{_NAME}$"
+PATH_CHARS_MAX = 256
 ARGUMENTS_BYTES_MAX = 64 * 1024  # settings, not data
 ARGUMENTS_DEPTH_MAX = 16
 INTEGER_MAX = 2**63 - 1  # what canonical bytes hold
@@ -30,7 +31,18 @@ def _checked(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
     _check_value("arguments", arguments, ARGUMENTS_DEPTH_MAX)
     if len(json.dumps(arguments)) > ARGUMENTS_BYTES_MAX:
         raise ValueError(f"more than {ARGUMENTS_BYTES_MAX} bytes: these are settings, not data")
-    return arguments
+    return {name: _in_order(arguments[name]) for name in sorted(arguments)}
+
+
+def _in_order(value: JsonValue) -> JsonValue:
+    """Sections by name: the chain id does not tell in which order they were written."""
+    match value:
+        case dict():
+            return {name: _in_order(value[name]) for name in sorted(value)}
+        case list():
+            return [_in_order(item) for item in value]
+        case _:
+            return value
 
 
 def _check_value(name: str, value: Any, depth_max: int) -> None:
@@ -50,10 +62,20 @@ def _check_value(name: str, value: Any, depth_max: int) -> None:
             raise ValueError(f"{name}: {value} is no finite number")
         case int() if abs(value) > INTEGER_MAX:
             raise ValueError(f"{name}: {value} has more than 64 bits")
+        case str() if not _is_utf8(value):
+            raise ValueError(f"{name}: {value!r} is no text that UTF-8 can hold")
         case str() if _is_fraction(value):
             raise ValueError(f"{name}: {value!r} is a number in quotes: write it without them")
         case _:
             pass
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_fraction(text: str) -> bool:

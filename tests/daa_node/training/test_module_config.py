@@ -43,12 +43,24 @@ def test_a_built_in_model_says_nothing_of_modules_and_a_module_nothing_of_them()
         ({"arguments": {"a": float("nan")}}, "arguments.a: nan is no finite number"),
         ({"arguments": {"a": [1, 2**63]}}, "arguments.a.1: 9223372036854775808 has more"),
         ({"arguments": {"a": "0.5"}}, "arguments.a: '0.5' is a number in quotes"),
+        ({"arguments": {"a": "\ud800"}}, r"arguments.a: '\\ud800' is no text that UTF-8 can hold"),
+        ({"path": "a." * 200 + "b:build"}, "at most 256 characters"),
         ({"arguments": {"a": "x" * 70_000}}, "these are settings, not data"),
     ],
 )
 def test_a_wrong_module_is_refused_with_what_is_wrong(fields: dict[str, object], what: str) -> None:
     with pytest.raises(ValidationError, match=what):
         module(**fields)
+
+
+def test_sections_come_in_one_order_since_the_chain_id_tells_of_none() -> None:
+    written = module(arguments={"b": [{"y": 1, "x": 2}], "a": {"d": 1, "c": {"f": 0, "e": 0}}})
+    assert (
+        written.model_dump_json()
+        == (
+            module(arguments={"a": {"c": {"e": 0, "f": 0}, "d": 1}, "b": [{"x": 2, "y": 1}]})
+        ).model_dump_json()
+    )
 
 
 def test_arguments_that_lie_in_each_other_too_deeply_are_refused() -> None:
