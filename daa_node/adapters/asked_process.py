@@ -46,7 +46,8 @@ def _ask(module: str, job: TrainingJob, config: TrainerConfig, request: Mapping[
             command,
             input=json.dumps(whole),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",  # whatever somebody's code writes to standard error
             env=environment,
             timeout=config.order_timeout_s,
             check=False,
