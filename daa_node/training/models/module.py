@@ -54,6 +54,11 @@ def build_module(model: ModelConfig, build: Build, seed: int) -> nn.Module:
     if not wanted:
         raise UserError(f"the model {model.path} has no trainable parameter")
     for name, parameter in wanted.items():
+        if nn.parameter.is_lazy(parameter) or parameter.device.type != "cpu":
+            raise UserError(
+                f"the model {model.path}: {name} has no numbers yet, or not on the CPU: build it "
+                "whole, with sizes that are given, and on the CPU"
+            )
         if parameter.dtype != torch.float32:
             raise UserError(f"the model {model.path}: {name} is {parameter.dtype}, not float32")
     return module

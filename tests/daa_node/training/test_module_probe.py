@@ -74,6 +74,8 @@ def test_one_weight_that_is_used_twice_is_one_tensor(tmp_path: Path) -> None:
             "no genesis can name its tensors: .*'a b'",
         ),
         ("def extra(self):\n    self.double()", "layer.weight is torch.float64, not float32"),
+        ("def extra(self):\n    self.lazy = nn.LazyLinear(4)", "lazy.weight has no numbers yet"),
+        ("def extra(self):\n    self.to('meta')", "layer.weight has no numbers yet"),
         ("def extra(self):\n    self.requires_grad_(False)", "has no trainable parameter"),
         ("def extra(self):\n    nn.init.normal_(self.layer.weight, 0, 5)", "a deviation of 4|5"),
     ],
