@@ -256,7 +256,7 @@ def sample(
         float, typer.Option(metavar="T", help="0: the likeliest byte always. Higher: bolder.")
     ] = 0.8,
     seed: Annotated[
-        int | None, typer.Option(metavar="S", min=0, help="The same again. Without: by lot.")
+        int | None, typer.Option(metavar="S", help="The same again. Without: by lot.")
     ] = None,
     directory: Directory = HERE,
     as_json: Json = False,

@@ -18,6 +18,7 @@ from daa_node.training.module_config import check_allowed
 TOKENS_MAX = 100_000
 BYTE_DATA = ("shakespeare", *DOCUMENTS)  # kinds of data whose tokens are bytes
 SEED_BYTES = 4
+SEED_MAX = 2**63 - 1
 
 
 def sample(
@@ -28,6 +29,8 @@ def sample(
         raise UserError(f"--tokens {tokens}: 1 to {TOKENS_MAX}")
     if not 0 <= temperature <= 100:
         raise UserError(f"--temperature {temperature:g}: 0 to 100; 0 takes the likeliest byte")
+    if seed is not None and not 0 <= seed <= SEED_MAX:
+        raise UserError(f"--seed {seed}: 0 to {SEED_MAX}")
     if not prompt:
         raise UserError("--prompt is empty: give one character at least")
     directory, made = checkpoint.open_chain(root)

@@ -64,6 +64,8 @@ def test_the_newest_checkpoint_writes_and_the_same_seed_writes_the_same(
     [
         (("--tokens", "0"), "--tokens 0: 1 to 100000"),
         (("--temperature", "-1"), "--temperature -1: 0 to 100"),
+        (("--seed", str(2**63)), f"--seed {2**63}: 0 to {2**63 - 1}"),
+        (("--seed", "-1"), "--seed -1: 0 to"),
         (("--prompt", ""), "--prompt is empty"),
         ((), "a model of kind mlp on data of kind digits writes no text"),
     ],
