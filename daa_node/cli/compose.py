@@ -114,6 +114,12 @@ def run_daemon(
     made = local.read_genesis(node.directory.genesis)
     if made.job.model.path is not None:
         check_allowed(made.job.model.path, node.config.value.trainer.allow_modules)
+    weights = node.directory.weights
+    if made.job.model.first_root is None and weights.exists():
+        raise UserError(
+            f"{weights} would be ignored: this network begins with weights by lot. Remove the "
+            "file; a network that begins with it is made by daa-node genesis create --weights"
+        )
     if node.keys.node_id not in made.public_keys:
         report.note(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "

@@ -199,6 +199,17 @@ def test_a_model_that_this_host_does_not_allow_ends_it_before_it_starts(tmp_path
     assert not (node / "chain").exists()
 
 
+def test_first_weights_that_the_network_does_not_begin_with_are_not_ignored(
+    tmp_path: Path,
+) -> None:
+    (node,) = network(tmp_path, 1)
+    (node / "weights.safetensors").write_bytes(b"")
+    done = daa_node("run", "--dir", node)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "weights.safetensors would be ignored: this network begins with weights" in done.stderr
+    assert not (node / "chain").exists()
+
+
 def test_sigterm_drains_and_a_restart_goes_on(tmp_path: Path) -> None:
     text = b"a relative path starts at the node's directory\n" * 500
     digest, path = blake3(text).hexdigest(), Path("corpus.txt")
