@@ -23,12 +23,18 @@ FLOATS: dict[str, np.dtype[Any]] = {
     "F16": np.dtype("<f2"),
 }
 BFLOAT16 = "BF16"  # the upper half of a float32
+HEADER_BYTES_MAX = 100_000_000  # what safetensors reads at most
 LARGEST = GRID_MAX / GRID_ONE  # 128, all but
 
 
 def read_weights(path: Path, specs: tuple[TensorSpec, ...]) -> Int32Array:
     """Grid weights of shape (D,). Raises UserError that names the file and the tensor."""
     try:
+        size_bytes, bytes_max = path.stat().st_size, _file_bytes_max(specs)
+        if size_bytes > bytes_max:
+            raise UserError(
+                f"{path} has not the weights of this model: {size_bytes} bytes, at most {bytes_max}"
+            )
         found: dict[str, Mapping[str, Any]] = dict(
             deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
         )
@@ -45,6 +51,11 @@ def read_weights(path: Path, specs: tuple[TensorSpec, ...]) -> Int32Array:
     for slot in slots_of(specs):
         weights_D[slot.start : slot.stop] = _on_the_grid(path, slot, found[slot.spec.name])
     return weights_D
+
+
+def _file_bytes_max(specs: tuple[TensorSpec, ...]) -> int:
+    """Of float64; what is larger need not be read to be refused."""
+    return parameter_count_of(specs) * FLOATS["F64"].itemsize + HEADER_BYTES_MAX + 8
 
 
 def _misfit(found: Mapping[str, Mapping[str, Any]], specs: tuple[TensorSpec, ...]) -> str | None:

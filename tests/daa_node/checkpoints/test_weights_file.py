@@ -62,6 +62,13 @@ def test_what_does_not_fit_is_named(tmp_path: Path, changes: Changes, what: str)
     assert str(path) in str(refused.value)
 
 
+def test_a_file_that_is_too_large_for_the_model_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "w").open("wb") as file:
+        file.truncate(200_000_000)
+    with pytest.raises(UserError, match="200000000 bytes, at most 100000064"):
+        read_weights(tmp_path / "w", SPECS)
+
+
 def test_a_file_that_is_none_or_not_there_is_told(tmp_path: Path) -> None:
     (tmp_path / "w").write_bytes(b"no safetensors")
     with pytest.raises(UserError, match="is no safetensors file"):
