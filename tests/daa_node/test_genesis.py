@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from daa_node.errors import UserError
-from daa_node.genesis import NONCE_BYTES, Genesis, Job, create, parse
+from daa_node.genesis import NONCE_BYTES, Genesis, Job, check_rules_of, create, parse
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import NodeRecord, Role, encode_record, sign_record
 from daa_node.rounds.config import EndConfig, RoundsConfig
@@ -212,3 +212,16 @@ def test_files_that_no_digest_names_make_no_network(is_named: bool) -> None:
 def test_a_job_without_an_end_is_refused() -> None:
     with pytest.raises(ValidationError, match="set at least one"):
         EndConfig()
+
+
+def test_steps_convict_where_canonical_kernels_take_them_and_nowhere_else() -> None:
+    tensors = [{"name": "w", "shape": [2]}]
+    module = ModelConfig.model_validate(
+        {
+            "kind": "module",
+            "path": "own_package:build",
+            "built": {"source_digest": "ab" * 32, "tensors": tensors},
+        }
+    )
+    assert check_rules_of(JOB).steps_convict
+    assert not check_rules_of(JOB.model_copy(update={"model": module})).steps_convict

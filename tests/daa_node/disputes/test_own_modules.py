@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from daa_node.disputes.charge import Part, charge_of
+from daa_node.disputes.charge import Part, accusation_statement, charge_of
 from daa_node.disputes.decided_sets import DecidedSets
 from daa_node.disputes.openings import encode_question
 from daa_node.errors import PeerFault
@@ -12,7 +12,7 @@ from daa_node.spot_checks.checks import CheckRules
 from daa_node.spot_checks.findings import Part as Differing
 from daa_node.spot_checks.lot import Lot
 from tests.daa_node.disputes.little_court import BASIS, NAMES, SEGMENT_STEPS, World, set_of
-from tests.daa_node.disputes.test_disputes import charge_in, checkers_of
+from tests.daa_node.disputes.test_disputes import charge_in, checkers_of, signed
 from tests.daa_node.disputes.test_second_looks import HONEST, LIAR, shunned_by, walk
 
 LONG_S = 400.0
@@ -68,12 +68,18 @@ async def test_no_segment_is_opened_and_no_accusation_of_steps_is_heard(
     handlers = world.members[author].handlers
     with pytest.raises(PeerFault, match="convict nobody"):
         await handlers["opening"](PeerId(checker.hex()), encode_question(charge.drawn))
+    domain = charge.accusation.statement.domain
+    of_segment = signed(accusation_statement(domain, charge.drawn, Part.SEGMENT), checker)
     for convicts in (True, False):
         rules = CheckRules(Lot((1, 1), 2), SEGMENT_STEPS, (1, 1000), (), convicts)
         sets = DecidedSets(rules)
         sets.note(BASIS, set_of(*NAMES))
-        if convicts:
-            assert charge_of(charge.accusation, charge.opening, sets).part is Part.STEP
-            continue
-        with pytest.raises(PeerFault, match="convict nobody"):
-            charge_of(charge.accusation, charge.opening, sets)
+        for accusation, opening, part in (
+            (charge.accusation, charge.opening, Part.STEP),
+            (of_segment, None, Part.SEGMENT),
+        ):
+            if convicts:
+                assert charge_of(accusation, opening, sets).part is part
+                continue
+            with pytest.raises(PeerFault, match="convict nobody"):
+                charge_of(accusation, opening, sets)
