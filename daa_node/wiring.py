@@ -91,17 +91,7 @@ class Wiring:
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
         self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault)
-        shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
-        shelves |= dict.fromkeys(STATES_FOR_MEMBERS, parts.work_store)
-        room = self._requests.untaken
-        self._server = BlobServer(
-            shelves,
-            parts.chain_store,
-            lambda node: node in self._directory.members(),
-            room,
-            votes=lambda node: node in self.validators.now.committee.stake_of,
-            for_members=STATES_FOR_MEMBERS,
-        )
+        self._server = self._make_server()
         check_rules = check_rules_of(job)
         delta_bytes_max = job.updates.delta_format.size_bytes_max(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)
@@ -156,6 +146,19 @@ class Wiring:
         found = Reachability(*outside, parts.entropy, parts.events, insists)
         around = parts.transport, contacts, self._directory
         return Relaying(found, parts.circuits, *around, parts.events)
+
+    def _make_server(self) -> BlobServer:
+        parts = self._parts
+        shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
+        shelves |= dict.fromkeys(STATES_FOR_MEMBERS, parts.work_store)
+        return BlobServer(
+            shelves,
+            parts.chain_store,
+            lambda node: node in self._directory.members(),
+            self._requests.untaken,
+            votes=lambda node: node in self.validators.now.committee.stake_of,
+            for_members=STATES_FOR_MEMBERS,
+        )
 
     def _why_excluded(self, node: NodeId) -> str | None:
         """What puts somebody out here: never a score."""

@@ -9,7 +9,7 @@ dials, no fixed wait before a dial.
 """
 
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -37,6 +37,7 @@ NEGOTIATE_TIMEOUT_S = 10
 # Not yet admitted connections; 50 kB each. An honest one stays here for a few round trips.
 WAITING_MAX = 64
 CONNECTIONS_PER_PEER = 2  # both may dial at once
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 DIALS_STAGGER_S = 0.25  # between two addresses of one peer, never before the first
 
 
@@ -131,14 +132,6 @@ class BoundedSwarm(Swarm):
             return None if remote is None else remote[0]
         return None
 
-    def denies(self, host: str | None) -> bool:
-        try:
-            address = ipaddress.ip_address((host or "").split("%")[0])
-        except ValueError:
-            return False
-        plain = getattr(address, "ipv4_mapped", None) or address
-        return any(plain.version == net.version and plain in net for net in self._denied)
-
     async def _handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
     ) -> None:
@@ -146,7 +139,7 @@ class BoundedSwarm(Swarm):
         host = _host_of(read_write_closer)
         session: YamuxSession | None = None
         with trio.CancelScope() as scope:
-            if self.denies(host):
+            if _is_denied(host, self._denied):
                 await read_write_closer.close()
                 return
             admission = self._budgets.of(host, partial(self.waiting.serve, scope))
@@ -320,6 +313,15 @@ class BoundedSwarm(Swarm):
         """Connections are bounded where they begin, and network/discovery decides on them."""
 
     _schedule_auto_connect = _schedule_prune
+
+
+def _is_denied(host: str | None, denied: Sequence[IPNetwork]) -> bool:
+    try:
+        address = ipaddress.ip_address((host or "").split("%")[0])
+    except ValueError:
+        return False
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return any(plain.version == net.version and plain in net for net in denied)
 
 
 def _everybody(_peer_id: PeerId) -> bool:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ class Outcome:
 
 
 Command = Callable[..., Outcome]
+JOB = "name: test\nend: {rounds: 3}\n"
 
 
 @pytest.fixture
@@ -37,3 +39,13 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return Outcome(int(code or 0), said.out, said.err)
 
     return run
+
+
+def make_node(command: Command, directory: Path, port: int = 4001) -> Path:
+    """A node with a fixed loopback address; returns the file of its record."""
+    assert command("init", "--dir", directory).code == 0
+    config = directory / "config.yaml"
+    config.write_text(f"network:\n  listen: [/ip4/127.0.0.1/tcp/{port}]\n" + config.read_text())
+    record = directory.with_suffix(".record")
+    record.write_text(command("id", "--record", "--dir", directory).out)
+    return record
