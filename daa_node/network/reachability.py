@@ -93,6 +93,11 @@ class Reachability:
         """Whether others are told our addresses."""
         return self.reach is not Reach.UNREACHABLE or self._is_insisted
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether too few have looked to say, and the operator does not say it either."""
+        return self.reach is Reach.UNKNOWN and not self._is_insisted
+
     def standing(self) -> Mapping[str, Any]:
         """For `status`."""
         at_s, found = self._measured_at_s, self._found

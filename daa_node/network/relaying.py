@@ -2,6 +2,9 @@
 
     unreachable --a relay grants one--> relayed --none is left--> unreachable
 
+Whoever does not know for long does both: it tells its own addresses and those through relays. It
+may be behind a router, and know too few members that could tell it so.
+
 A relay is a connected peer whose record says that it relays and that it can itself be dialled:
 members first, and as many as RELAYS_WANTED, so that one that goes takes nobody with it. Each
 reservation is asked for again at half of its time.
@@ -14,7 +17,7 @@ from typing import Any
 import trio
 
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.identity.record import NodeRecord
+from daa_node.identity.record import ADDRESSES_MAX, NodeRecord
 from daa_node.network.addresses import CIRCUIT, is_circuit, is_numeric, peer_id_in
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
@@ -26,6 +29,7 @@ from daa_node.wire.framing import TRUNCATED
 CAPABILITY = "relay"  # in the record of a node that offers it
 RELAYS_WANTED = 2
 CHECK_S = 1.0
+UNSURE_S = 30.0  # a second measurement has been made by then, too
 ASK_TIMEOUT_S = 15.0
 REFUSED_FOR_S = 30.0  # then it is asked again
 REFUSED_KEPT_MAX = 64
@@ -62,9 +66,11 @@ class Relaying:
         self._events = events
         self._held: dict[PeerId, Reservation] = {}
         self._refused: dict[PeerId, float] = {}  # until when
+        self._unsure_from_s = float("inf")
 
     def told(self) -> list[Address]:
-        return self._reachability.told() or [held.address for held in self._held.values()]
+        through = [held.address for held in self._held.values()]
+        return [*self._reachability.told()[: ADDRESSES_MAX - len(through)], *through]
 
     def standing(self) -> Mapping[str, Any]:
         """For `status`."""
@@ -80,6 +86,7 @@ class Relaying:
 
     async def run(self) -> None:
         """Until cancelled; measures whether we can be dialled as well."""
+        self._unsure_from_s = trio.current_time() + UNSURE_S
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reachability.run)
             if self._circuits is not None:
@@ -89,18 +96,24 @@ class Relaying:
         while True:
             await trio.sleep(CHECK_S)
             self._let_go(circuits)
-            if self._reachability.is_dialable:
+            if not self._is_wanted():
                 continue
             now_s = trio.current_time()
             due = [peer for peer, held in self._held.items() if held.renew_at_s <= now_s]
             for relay in (*due, *self._others()):  # who draws out its own keeps us from no other
                 await self._reserve(circuits, relay)
 
+    def _is_wanted(self) -> bool:
+        """Whether somebody may be able to reach us through a relay alone."""
+        if not self._reachability.is_dialable:
+            return True
+        return self._reachability.is_unsure and trio.current_time() >= self._unsure_from_s
+
     def _let_go(self, circuits: Circuits) -> None:
         """Of what does not help any more."""
-        now_s = trio.current_time()
+        now_s, is_wanted = trio.current_time(), self._is_wanted()
         for relay, held in list(self._held.items()):
-            if self._reachability.is_dialable:
+            if not is_wanted:
                 self._lose(relay, "this node can be dialled")
             elif not circuits.is_promised(relay):
                 self._lose(relay, "the connection with the relay has ended")
@@ -165,4 +178,7 @@ def told_reach(record: NodeRecord) -> str:
     """How a node can be reached, by what it tells of itself."""
     if not record.addresses:
         return "dials out"
-    return "relayed" if all(map(is_circuit, record.addresses)) else "direct"
+    through = sum(map(is_circuit, record.addresses))
+    if 0 < through < len(record.addresses):
+        return "unsure"
+    return "relayed" if through else "direct"

@@ -31,6 +31,7 @@ class World:
         self.directory = Directory(trio.current_time, {}, self.events)
         self.here: list[PeerId] = []
         self.own: list[Address] = []  # where we can be dialled
+        self.is_unsure = False
         self.asked: list[PeerId] = []
         self.refusing: dict[PeerId, Exception] = {}
         self.promising: dict[PeerId, float] = {}  # seconds, if not LIFETIME_S
@@ -104,6 +105,26 @@ async def test_two_relays_are_asked_and_our_addresses_lead_through_them(
     assert set(world.relaying.told()) == wanted
     assert world.relaying.standing()["reach"] == "relayed"
     assert world.relaying.standing()["relays"] == world.asked
+
+
+async def test_who_is_unsure_for_long_tells_both_ways_until_it_knows(
+    autojump_clock: object,
+) -> None:
+    """As behind a router, with only one of four members that can be dialled."""
+    world = World()
+    world.own, world.is_unsure = [DIRECT], True
+    world.add(0, CAPABILITY)
+    await world.live(relaying.UNSURE_S - 5)
+    assert (world.asked, world.relaying.told()) == ([], [DIRECT])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.relaying.run)
+        await trio.sleep(relaying.UNSURE_S + 5)
+        direct, through = world.relaying.told()
+        assert (direct, through.endswith("/p2p-circuit/p2p/we")) == (DIRECT, True)
+        world.is_unsure = False
+        await trio.sleep(5)
+        assert world.relaying.told() == [DIRECT]
+        nursery.cancel_scope.cancel()
 
 
 async def test_who_can_be_dialled_asks_nobody_and_lets_go_of_what_it_has(
@@ -208,7 +229,7 @@ async def test_no_relay_is_one_that_cannot_be_dialled_itself(autojump_clock: obj
 
 @pytest.mark.parametrize(
     ("addresses", "reach"),
-    [([], "dials out"), ([THROUGH], "relayed"), ([THROUGH, DIRECT], "direct")],
+    [([], "dials out"), ([THROUGH], "relayed"), ([THROUGH, DIRECT], "unsure")],
 )
 def test_a_record_says_how_its_node_is_reached(addresses: list[Address], reach: str) -> None:
     own = OwnRecord(KEYS[0], lambda: addresses, Role.CLOUD, (), WallClock())
