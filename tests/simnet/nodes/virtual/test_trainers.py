@@ -64,6 +64,9 @@ def test_trainers_are_certified_in_the_first_round_and_need_no_vote(
         assert status["validators"]["total"] == 4
         parts = [peer["part"] for peer in (await cluster.ask(0, "peers"))["peers"]]
         assert sorted(parts) == ["observer", *["trainer"] * 3, *["validator"] * 3]
+        signed = [{*cluster.sightings.shelves.words(node)} for node in range(8)]
+        assert all({"exec", "notarize", "offer"} <= signed[member] for member in MEMBERS)
+        assert signed[len(MEMBERS) :] == [{"offer"}] * 3 + [set()]
 
     beside = [{"name": "trainer", "count": 3, "role": "trainer"}]
     beside.append({"name": "outside", "count": 1, "role": "observer"})
