@@ -235,12 +235,28 @@ class BlobStore(Protocol):
 
     async def get_record(self, kind: str, name: str) -> bytes | None: ...
 
+    async def has_record(self, kind: str, name: str) -> bool: ...
+
     async def record_names(self, kind: str) -> list[str]: ...
 
     async def delete_record(self, kind: str, name: str) -> None: ...
 
     async def settle(self, kinds: Sequence[str]) -> None:
         """What was deleted of these kinds stays so over a power cut. Raises StorageFailed."""
+
+    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+        """Move records and small blobs of these kinds into few files if they are so many.
+
+        How many it moved. Nobody who reads sees a difference, and nothing is lost at any moment:
+        they are deleted where they were once they are durable elsewhere. Whatever moves is durable.
+        Nothing of these kinds may be written or deleted meanwhile. Raises StorageFailed.
+        """
+
+    async def merge_packs(self) -> int:
+        """Make one of several of those files, if they have become many; how many they were.
+
+        May take long; everything may be read and written meanwhile. Raises StorageFailed.
+        """
 
     async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter: ...
 

@@ -4,6 +4,7 @@
     root/manifests/<root hex>     the manifest of that blob
     root.tmp/<kind>.<root hex>.partial    a blob that is still arriving
     root.tmp/<size>.<number>.spare        a deleted blob's file, kept to be written over
+    root/packs/<name>             small records and blobs, many in a file (see pack_directory)
 
 What a sync has failed on is removed: the kernel may call it clean from then on, and the next sync
 succeed for nothing. A blob is visible when both its files are, and its manifest comes first. A
@@ -19,9 +20,10 @@ import mmap
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from daa_dag.chunking import MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
@@ -29,8 +31,11 @@ from daa_dag.ids import DIGEST_BYTES, BlobRoot, digest_of
 from daa_node.adapters.descriptors import is_lack
 from daa_node.adapters.disk_records import RecordDirectory
 from daa_node.adapters.durable_files import storage, sync
+from daa_node.adapters.pack_directory import PackDirectory
 from daa_node.adapters.spare_files import SpareFiles
 from daa_node.errors import PeerFault, StorageFailed
+
+T = TypeVar("T")
 
 MANIFESTS = "manifests"
 PARTIAL_SUFFIX = ".partial"
@@ -54,6 +59,31 @@ class BlobDirectory:
         self._manifests: dict[BlobRoot, Manifest] = {}
         self._recycled = frozenset(recycled)
         self.spares = SpareFiles(self.records.scratch)
+        self.packs = PackDirectory(self.records)
+
+    # Whatever lies loose comes before what a pack holds: it is deleted once the pack counts.
+
+    def get_record(self, kind: str, name: str) -> bytes | None:
+        loose = self.records.get_record(kind, name)
+        return self.packs.get(kind, name) if loose is None else loose
+
+    def has_record(self, kind: str, name: str) -> bool:
+        return self.records.record_path(kind, name).is_file() or self.packs.has(kind, name)
+
+    def record_names(self, kind: str) -> list[str]:
+        """Sorted; empty for a kind that was never written."""
+        loose = self.records.record_names(kind)
+        found = self.packs.names(kind)
+        return sorted(found.union(loose)) if found else loose
+
+    def delete_record(self, kind: str, name: str) -> None:
+        self.records.delete_record(kind, name)
+        self.packs.delete(kind, name)
+
+    def settle(self, kinds: Sequence[str]) -> None:
+        """What was deleted of these kinds stays so over a power cut."""
+        self.records.settle(kinds)
+        self.packs.purge()
 
     def path_of(self, kind: str, root: BlobRoot) -> Path:
         """The file that holds, or would hold, the whole blob."""
@@ -73,10 +103,10 @@ class BlobDirectory:
                     path.unlink(missing_ok=True)
 
     def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
-        if not self.path_of(kind, root).is_file():
+        if not self.has_record(kind, _hex(root)):
             return None
         if root not in self._manifests:
-            manifest = _manifest_at(self.records.record_path(MANIFESTS, root.hex()), root)
+            manifest = self._manifest_of(root)
             if manifest is None:
                 return None
             if len(self._manifests) >= MANIFESTS_CACHED_MAX:
@@ -88,9 +118,13 @@ class BlobDirectory:
         manifest = self.blob_manifest(kind, root)
         if manifest is None or not 0 <= index < len(manifest.sizes):
             raise StorageFailed(f"no chunk {index} of {kind}/{root.hex()}")
-        path, size = self.path_of(kind, root), manifest.sizes[index]
-        with _reading(path, kind in self._recycled) as file:
-            payload = os.pread(file, size, manifest.offsets[index])
+        path, size, at = self.path_of(kind, root), manifest.sizes[index], manifest.offsets[index]
+
+        def loose() -> bytes:
+            with _reading(path, kind in self._recycled) as file:
+                return os.pread(file, size, at)
+
+        payload = self._loose_or_packed(path, loose, at, size)
         if len(payload) != size:
             raise StorageFailed(f"{path} ends inside chunk {index}")
         return payload
@@ -103,6 +137,12 @@ class BlobDirectory:
         if manifest is None or not all(0 <= index < len(manifest.sizes) for index in indices):
             raise StorageFailed(f"no chunks {indices} of {kind}/{root.hex()}")
         assert sum(manifest.sizes[index] for index in indices) == len(target)
+        if not path.is_file():  # a small blob, in a pack
+            for index in indices:
+                size = manifest.sizes[index]
+                target[:size] = self.read_chunk(kind, root, index)
+                target = target[size:]
+            return
         with _reading(path, kind in self._recycled) as file:
             for index in indices:
                 part = target[: manifest.sizes[index]]
@@ -118,15 +158,37 @@ class BlobDirectory:
         manifest, path = self.blob_manifest(kind, root), self.path_of(kind, root)
         if manifest is None:
             raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
-        with storage(f"map {path}"), open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size != manifest.size_bytes:
-                raise StorageFailed(f"{path} is damaged: its manifest gives another size")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+        def loose() -> mmap.mmap | bytes:
+            with storage(f"map {path}"), open(path, "rb") as file:
+                if os.fstat(file.fileno()).st_size != manifest.size_bytes:
+                    raise StorageFailed(f"{path} is damaged: its manifest gives another size")
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+        return memoryview(self._loose_or_packed(path, loose, 0, manifest.size_bytes))
+
+    def _loose_or_packed(self, path: Path, loose: Callable[[], T], at: int, size: int) -> T | bytes:
+        """What `loose` gives; where the file is not there, or goes meanwhile, that of a pack."""
+        if path.is_file():
+            try:
+                return loose()
+            except StorageFailed as fault:
+                if not isinstance(fault.__cause__, FileNotFoundError):
+                    raise
+        found = self.packs.read_range(path.parent.name, path.name, at, size)
+        if found is None:
+            raise StorageFailed(f"{path} is missing")
+        return found
+
+    def _manifest_of(self, root: BlobRoot) -> Manifest | None:
+        manifest = _manifest_at(self.records.record_path(MANIFESTS, root.hex()), root)
+        if manifest is not None:
+            return manifest
+        payload = self.packs.get(MANIFESTS, root.hex())
+        return None if payload is None else _decoded(payload, root)
 
     def blob_roots(self, kind: str) -> list[BlobRoot]:
-        return [
-            BlobRoot(bytes.fromhex(n)) for n in self.records.record_names(kind) if _is_root_name(n)
-        ]
+        return [BlobRoot(bytes.fromhex(n)) for n in self.record_names(kind) if _is_root_name(n)]
 
     def adopt_file(self, kind: str, path: Path, manifest: Manifest, durable: bool = False) -> None:
         """Move a finished file (see disk_records) in as the blob that `manifest` describes.
@@ -142,6 +204,9 @@ class BlobDirectory:
                 )
             # What is there may be synced, and promised to others: the same bytes of two makers.
             is_there = self.blob_manifest(kind, manifest.root) == manifest
+            if is_there and not target.is_file():  # packed, and so durable
+                path.unlink()
+                return
             if is_there and not durable and _is_whole(target, manifest):
                 path.unlink()
                 return
@@ -155,6 +220,8 @@ class BlobDirectory:
         if manifest is None:
             raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
         with storage(f"sync {path}"):
+            if not path.is_file():
+                return  # packed, and so durable
             if not _is_whole(path, manifest):
                 self.delete_blob(kind, root)
                 raise StorageFailed(f"{path} was damaged, and is deleted")
@@ -190,6 +257,7 @@ class BlobDirectory:
             if kind in self._recycled:
                 self.spares.retire(path)
             path.unlink(missing_ok=True)
+            self.packs.delete(kind, root.hex())
             (self.records.scratch / f"{kind}.{root.hex()}{PARTIAL_SUFFIX}").unlink(missing_ok=True)
             shared = any(
                 (other / root.hex()).exists()
@@ -197,7 +265,7 @@ class BlobDirectory:
                 if other.name != MANIFESTS
             )
             if not shared:  # one manifest serves every kind that holds the same bytes
-                self.records.record_path(MANIFESTS, root.hex()).unlink(missing_ok=True)
+                self.delete_record(MANIFESTS, root.hex())
                 self._manifests.pop(root, None)
 
 
@@ -270,10 +338,16 @@ def _manifest_at(path: Path, root: BlobRoot) -> Manifest | None:
     with storage(f"read {path}"):
         try:
             with open(path, "rb") as file:
-                payload = file.read(MANIFEST_BYTES_MAX + 1)
-            manifest = decode_manifest(payload)
-        except (FileNotFoundError, DagError):
+                return _decoded(file.read(MANIFEST_BYTES_MAX + 1), root)
+        except FileNotFoundError:
             return None
+
+
+def _decoded(payload: bytes, root: BlobRoot) -> Manifest | None:
+    try:
+        manifest = decode_manifest(payload)
+    except DagError:
+        return None
     return manifest if manifest.root == root else None
 
 

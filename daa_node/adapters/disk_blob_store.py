@@ -28,23 +28,31 @@ class DiskBlobStore:
         offload: Offload | None = None,
     ) -> None:
         self.directory = BlobDirectory(root, recycled)
-        self._records = self.directory.records
         self._disk = _Patient(offload or ThreadOffload(THREADS_MAX), shortage or Shortage())
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
-        await self._run(lambda: self._records.put_record(kind, name, payload, durable))
+        await self._run(lambda: self.directory.records.put_record(kind, name, payload, durable))
 
     async def get_record(self, kind: str, name: str) -> bytes | None:
-        return await self._run(lambda: self._records.get_record(kind, name))
+        return await self._run(lambda: self.directory.get_record(kind, name))
+
+    async def has_record(self, kind: str, name: str) -> bool:
+        return await self._run(lambda: self.directory.has_record(kind, name))
 
     async def record_names(self, kind: str) -> list[str]:
-        return await self._run(lambda: self._records.record_names(kind))
+        return await self._run(lambda: self.directory.record_names(kind))
 
     async def delete_record(self, kind: str, name: str) -> None:
-        await self._run(lambda: self._records.delete_record(kind, name))
+        await self._run(lambda: self.directory.delete_record(kind, name))
 
     async def settle(self, kinds: Sequence[str]) -> None:
-        await self._run(lambda: self._records.settle(kinds))
+        await self._run(lambda: self.directory.settle(kinds))
+
+    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+        return await self._run(lambda: self.directory.packs.pack(kinds, files_min))
+
+    async def merge_packs(self) -> int:
+        return await self._run(self.directory.packs.merge)
 
     async def begin_blob(self, kind: str, manifest: Manifest) -> "DiskBlobWriter":
         partial = await self._run(lambda: self.directory.begin_blob(kind, manifest))

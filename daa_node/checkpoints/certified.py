@@ -19,7 +19,7 @@ from daa_consensus.votes import Signed
 from daa_dag.checkpoint import Vertex, result_root
 from daa_dag.ids import BlockId, NodeId, VertexId
 from daa_node.checkpoints.contents import ChainFacts, Contents, read_contents
-from daa_node.checkpoints.files import ChainReader, Listing, Problem
+from daa_node.checkpoints.files import ChainReader, Listing
 from daa_node.checkpoints.headers import Outcome, judge_headers
 from daa_node.checkpoints.layout import (
     BLOCKS,
@@ -30,6 +30,7 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
+from daa_node.checkpoints.plain_files import Problem
 from daa_node.checkpoints.publish import genesis_vertex, step_of, vertex_on
 from daa_node.errors import PeerFault, UserError
 from daa_node.identity.validators import check_signatures, keys_brought

@@ -26,8 +26,9 @@ from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
 from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, BlockId, ChainId, NodeId, VertexId, digest_of
-from daa_node.checkpoints.files import ChainReader, Listing, Problem, Unreadable
+from daa_node.checkpoints.files import ChainReader, Listing
 from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, CHUNKS, MANIFESTS, VERTICES
+from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.replay import StateRules
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators

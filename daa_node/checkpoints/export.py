@@ -17,8 +17,9 @@ from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, deco
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, ChainId, digest_of
 from daa_node.checkpoints.certified import Certified
-from daa_node.checkpoints.files import ChainReader, Unreadable
+from daa_node.checkpoints.files import ChainReader
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
+from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.checkpoints.publish import state_of
 from daa_node.checkpoints.replay import ReplayedState, StateRules, delta_bytes_max
 from daa_node.errors import PeerFault, UserError

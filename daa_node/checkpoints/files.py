@@ -4,12 +4,11 @@ Every entry is looked at once and nothing is followed: a symlink, a socket or a 
 named as a problem. Contents are read with a limit and judged by the caller.
 """
 
-import errno
 import os
 import re
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +28,9 @@ from daa_node.checkpoints.layout import (
     decode_note,
     unsettled,
 )
+from daa_node.checkpoints.packed_files import PackedFiles, Shelf
+from daa_node.checkpoints.plain_files import Gone, Problem, Unreadable, nature_of, read_plain
+from daa_node.packs.format import PACKS, RECORD_BYTES_MAX
 
 # A running daemon may add files while we list; a listing settles between two rounds.
 LISTINGS_MAX = 50
@@ -45,30 +47,17 @@ _NAMES = {
 }
 
 
-class Unreadable(Exception):
-    """A file that cannot be had, or is longer than anything of its kind; says so in words."""
-
-
-class _Gone(Unreadable):
-    """No such file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """`where` is a file's path relative to the chain directory."""
-
-    what: str
-    where: str
-
-
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the directory held at one moment."""
+    """What the directory held at one moment, in files of its own or in packs."""
 
     sizes: dict[str, int]  # bytes by `kind/name`, of files whose names fit
     strange: tuple[Problem, ...]
     arriving: frozenset[str]  # names of groups that are not whole: there or not, they do not count
     leaving: frozenset[str]  # names of groups on their way out: treated as gone
+    # Files that a pack holds as well: packing was cut off before it had deleted them.
+    twice: frozenset[str] = frozenset()
+    shelf: Shelf = Shelf((), (), 0)
 
     def names(self, kind: str) -> list[str]:
         """`kind/name` of every file of this kind, sorted."""
@@ -91,6 +80,8 @@ class ChainFiles:
     def __init__(self, directory: Path, on_bytes: Callable[[int], None] = lambda count: None):
         self.directory = directory
         self._on_bytes = on_bytes
+        self._packs = PackedFiles(directory / PACKS)
+        self._shelf = Shelf((), (), 0)  # as of the last listing
 
     def listing(self) -> Listing:
         """A consistent listing, even while a daemon is writing."""
@@ -100,20 +91,57 @@ class ChainFiles:
             if again == before:
                 break
             before = again
+        self._shelf = before.shelf
         return before
 
     def read(self, name: str, size_bytes_max: int) -> bytes:
-        payload = _read_plain(self.directory / name, size_bytes_max)
+        payload = self._read(name, size_bytes_max)
         self._on_bytes(len(payload))
         return payload
+
+    def pack_problems(self, listing: Listing) -> Iterator[Problem]:
+        """What is wrong with packs as such, and with files that a pack holds as well."""
+        yield from self._packs.problems(listing.shelf, self._on_bytes)
+        for name in sorted(listing.twice):
+            try:
+                payload = read_plain(self.directory / name, RECORD_BYTES_MAX)
+            except Gone:
+                continue  # a running daemon has just deleted it
+            except Unreadable:
+                continue  # named by who wanted to read it
+            if not self._packs.agrees(listing.shelf, name, payload):
+                yield Problem("is not what a pack holds by this name", name)
+
+    def _read(self, name: str, size_bytes_max: int) -> bytes:
+        for _ in range(LISTINGS_MAX):
+            try:
+                return read_plain(self.directory / name, size_bytes_max)
+            except Gone:
+                pass  # or it never was a file of its own
+            try:
+                packed = self._packs.read(self._shelf, name, size_bytes_max)
+            except Gone:
+                packed = None  # a running daemon merged the pack
+            if packed is not None:
+                return packed
+            shelf = self._packs.shelf(self._pack_names(), [])
+            if shelf == self._shelf:
+                break
+            self._shelf = shelf
+        raise Gone("is missing")
+
+    def _pack_names(self) -> list[str]:
+        folder = self.directory / PACKS
+        return sorted(os.listdir(folder)) if folder.is_dir() else []
 
     def _listed(self) -> Listing:
         sizes: dict[str, int] = {}
         strange: list[Problem] = []
         groups = self._note(strange)
+        packs: list[str] = []
         for entry in _entries(self.directory, "", strange):
-            if entry.name not in KINDS or not entry.is_dir(follow_symlinks=False):
-                nature = _nature(entry.stat(follow_symlinks=False))
+            if entry.name not in (*KINDS, PACKS) or not entry.is_dir(follow_symlinks=False):
+                nature = nature_of(entry.stat(follow_symlinks=False))
                 strange.append(Problem(f"{nature} does not belong here", _shown(entry.name)))
                 continue
             for item in _entries(Path(entry.path), entry.name, strange):
@@ -123,18 +151,24 @@ class ChainFiles:
                 except FileNotFoundError:
                     continue  # a running daemon just deleted it
                 if not stat.S_ISREG(found.st_mode):
-                    strange.append(Problem(f"{_nature(found)} does not belong here", _shown(name)))
+                    nature = nature_of(found)
+                    strange.append(Problem(f"{nature} does not belong here", _shown(name)))
+                elif entry.name == PACKS:
+                    packs.append(item.name)
                 else:
                     sizes[name] = found.st_size
-        return listing_of(sizes, groups, strange)
+        shelf = self._packs.shelf(packs, strange)
+        packed = self._packs.sizes(shelf, strange)
+        listing = listing_of(packed | sizes, groups, strange)
+        return replace(listing, twice=frozenset(packed.keys() & sizes.keys()), shelf=shelf)
 
     def _note(self, strange: list[Problem]) -> list[Group]:
         path = self.directory.parent / "work" / PUBLISHING / NOTE
         if not os.path.lexists(path):
             return []
         try:
-            return groups_of(_read_plain(path, NOTE_BYTES_MAX), strange)
-        except _Gone:
+            return groups_of(read_plain(path, NOTE_BYTES_MAX), strange)
+        except Gone:
             return []  # a running daemon just deleted it
         except Unreadable as fault:
             strange.append(_damaged_note(fault))
@@ -175,30 +209,6 @@ def _damaged_note(fault: Exception) -> Problem:
     return Problem(f"the note of an unfinished write is damaged: {fault}", where)
 
 
-def _read_plain(path: Path, size_bytes_max: int) -> bytes:
-    """The bytes of a plain file; nothing is followed, and nothing is waited for.
-
-    Raises Unreadable, in words for the report.
-    """
-    try:
-        # Not to wait for whoever writes into a pipe.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise Unreadable(f"is {_nature(found)}, not a plain file")
-            payload = file.read(size_bytes_max + 1)
-    except FileNotFoundError:
-        raise _Gone("is missing") from None
-    except OSError as fault:
-        if fault.errno == errno.ELOOP:
-            raise Unreadable("is a symbolic link, not a plain file") from None
-        raise Unreadable(f"cannot be read: {fault.strerror or fault}") from None
-    if len(payload) > size_bytes_max:
-        raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
-    return payload
-
-
 def _entries(directory: Path, name: str, strange: list[Problem]) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
@@ -206,11 +216,3 @@ def _entries(directory: Path, name: str, strange: list[Problem]) -> list[os.DirE
     except OSError as fault:
         strange.append(Problem(f"cannot be listed: {fault.strerror or fault}", name or "."))
         return []
-
-
-def _nature(found: os.stat_result) -> str:
-    if stat.S_ISLNK(found.st_mode):
-        return "a symbolic link"
-    if stat.S_ISDIR(found.st_mode):
-        return "a directory"
-    return "a file" if stat.S_ISREG(found.st_mode) else "a special file"

@@ -19,8 +19,8 @@ from daa_consensus.bft.messages import (
     SetPayload,
 )
 from daa_dag.ids import BlockId
-from daa_node.checkpoints.files import Problem
 from daa_node.checkpoints.layout import BLOCKS
+from daa_node.checkpoints.plain_files import Problem
 
 
 @dataclass(frozen=True, slots=True)

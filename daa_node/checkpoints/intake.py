@@ -22,7 +22,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import Digest, digest_of
 from daa_node.checkpoints.certified import Certified, certified_chain
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.files import ChainReader, Listing, Unreadable
+from daa_node.checkpoints.files import ChainReader, Listing
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -31,6 +31,7 @@ from daa_node.checkpoints.layout import (
     MANIFESTS,
     VERTICES,
 )
+from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.checkpoints.replay import delta_bytes_max
 from daa_node.checkpoints.verify import Report, verify_certified, verify_files
 from daa_node.checkpoints.writes import GroupWriter, Write

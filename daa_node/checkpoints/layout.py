@@ -7,13 +7,15 @@
     chain/deltas/<delta root>               an agreed aggregate, whole
     chain/manifests/<root>                  of a delta, or of a snapshot's weights or momentum
     chain/chunks/<digest>                   256 KiB pieces of snapshots, shared between them
+    chain/packs/<digest>                    many of all these in one file (see daa_node.packs)
     work/publishing/chain                   the note: groups of names on their way in or out
     work/staged/<kind>.<name>               records that wait for a snapshot (see gap)
 
-Ids and roots are 64 hex digits. A file under chain/ is whole and never changes. A group of files is
-written in the order of the note and counts once its last file is there; what a crash leaves of a
-group is removed at the next start, and until then the note tells a verifier why it lies there.
-Groups that go after groups that come make room for them: they stay if one of those did not come.
+Ids and roots are 64 hex digits. A file under chain/ is whole and never changes; wherever a file is
+meant, a record of a pack is as good. A group of files is written in the order of the note and
+counts once its last file is there; what a crash leaves of a group is removed at the next start, and
+until then the note tells a verifier why it lies there. Groups that go after groups that come make
+room for them: they stay if one of those did not come.
 """
 
 from collections.abc import Container
@@ -30,7 +32,8 @@ CERTIFICATES = "certificates"
 DELTAS = "deltas"
 MANIFESTS = "manifests"
 CHUNKS = "chunks"
-KINDS = (VERTICES, BLOCKS, CERTIFICATES, DELTAS, MANIFESTS, CHUNKS)
+PROOFS = (VERTICES, BLOCKS, CERTIFICATES)  # that no policy lets go
+KINDS = (*PROOFS, DELTAS, MANIFESTS, CHUNKS)
 
 STATES = "states"  # kinds of the work store
 UPDATES = "updates"

@@ -14,8 +14,9 @@ from daa_dag.errors import DagError
 from daa_dag.graph import CheckpointGraph, graph_of
 from daa_dag.ids import NodeId, VertexId
 from daa_node.checkpoints.certified import find_vertex
-from daa_node.checkpoints.files import ChainFiles, Listing, Unreadable
+from daa_node.checkpoints.files import ChainFiles, Listing
 from daa_node.checkpoints.layout import CERTIFICATES, DELTAS, MANIFESTS, VERTICES, exec_name
+from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.errors import UserError
 
 LIMITS = Limits(4096, 4096)  # far more than any network has: listing knows no genesis

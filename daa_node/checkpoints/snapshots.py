@@ -1,7 +1,8 @@
 """Whole states in the chain, every few rounds, stored while the next round trains.
 
 A snapshot is large and nobody waits for it: a restart without the newest one replays deltas from
-the one before. What a new one lets go is pruned after it. Chunks come before their manifests.
+the one before. What a new one lets go is pruned after it. Chunks come before their manifests. What
+has become many files by then is packed.
 """
 
 from collections import deque
@@ -16,6 +17,7 @@ from daa_dag.ids import BlobRoot, Digest, digest_of
 from daa_dag.retention import Prunable, Retention, prunable
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS, STATES
+from daa_node.checkpoints.packing import Packing
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
@@ -34,6 +36,7 @@ class Snapshots:
         self.every = every
         self._retention = retention
         self._log = log
+        self._packing = Packing(chain, retention, log)
         self._due: Vertex | None = None  # published, its states not yet in the chain
 
     def published(self, vertex: Vertex) -> None:
@@ -41,7 +44,14 @@ class Snapshots:
         self._due = vertex if self._has_one(vertex) else None
 
     async def store(self) -> None:
-        """Store the snapshot that is due, if one is. A disk that fails costs this one alone."""
+        """Store the snapshot that is due, if one is, and pack what has become many files.
+
+        A disk that fails costs this one alone.
+        """
+        await self._store_due()
+        await self._packing.run()
+
+    async def _store_due(self) -> None:
         vertex, self._due = self._due, None
         if vertex is None:
             return
@@ -140,8 +150,8 @@ async def snapshot_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
     for manifest in manifests:
         for index, digest in enumerate(manifest.digests):
             places.setdefault(digest, (manifest.root, index))
-    held = set(await chain.store.record_names(CHUNKS))
-    wanted = [digest for digest in places if digest.hex() not in held]
+    store = chain.store
+    wanted = [d for d in places if not await store.has_record(CHUNKS, d.hex())]
     queue = deque(wanted)
 
     async def copy_some() -> None:

@@ -5,6 +5,7 @@
     snapshots    whole, and of a vertex
     replay       genesis weights, or the snapshot that a pruned chain starts with, to every root
     leftovers    what nothing refers to does not belong
+    packs        no byte but whole records, each once, and an index of them
 
 Every byte of every file is covered by a digest or a signature that leads back to the genesis, so
 one changed byte is always named. Needs no torch and no network; holds one state, 8 bytes a
@@ -28,7 +29,7 @@ from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, ChainId, VertexId, digest_of
 from daa_node.checkpoints.certified import Certified, certified_chain
 from daa_node.checkpoints.contents import ChainFacts, States, read_states
-from daa_node.checkpoints.files import ChainFiles, ChainReader, Problem, Unreadable
+from daa_node.checkpoints.files import ChainFiles, ChainReader
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -37,6 +38,7 @@ from daa_node.checkpoints.layout import (
     MANIFESTS,
     VERTICES,
 )
+from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.publish import state_of
 from daa_node.checkpoints.replay import ReplayedState, delta_bytes_max
 from daa_node.errors import PeerFault
@@ -81,14 +83,20 @@ def verify_chain(
     anchor: Anchor | None = None,
 ) -> Report:
     """Check the chain in `directory`, a node's chain/. Blocking; takes no lock."""
-    size_bytes, bytes_read = sum(ChainFiles(directory).listing().sizes.values()), 0
+    listing, bytes_read = ChainFiles(directory).listing(), 0
+    size_bytes = sum(listing.sizes.values()) + listing.shelf.size_bytes
 
     def count(more_bytes: int) -> None:
         nonlocal bytes_read
         bytes_read += more_bytes
         on_progress(bytes_read, size_bytes)
 
-    report = verify_files(ChainFiles(directory, count), facts, anchor)
+    files = ChainFiles(directory, count)
+    report = verify_files(files, facts, anchor)
+    listing = files.listing()  # what a running daemon packed meanwhile was read as well
+    report.unfinished += len(listing.twice) + len(listing.shelf.superseded)
+    problems = {*report.problems, *files.pack_problems(listing)}
+    report.problems = sorted(problems, key=lambda p: (p.where, p.what))
     report.bytes_read = bytes_read
     return report
 

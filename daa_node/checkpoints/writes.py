@@ -76,27 +76,26 @@ class GroupWriter:
             await self._delete(names)
             await self._discard_note()
 
+    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+        """Move files of these kinds into a pack if they are so many; how many it moved."""
+        async with self._writing:
+            await self._finish_last_write()
+            return await self._store.pack(kinds, files_min)
+
     async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
-        listed: dict[str, set[str]] = {}
         absent = []
         for group in groups:
-            new = []
-            for write in group:
-                kind, _, rest = write.name.partition("/")
-                if kind not in listed:
-                    listed[kind] = set(await self._names(kind))
-                if rest not in listed[kind]:
-                    new.append(write)
+            new = [write for write in group if not await self._has(write.name)]
             if new:
                 absent.append(new)
         return absent
 
-    async def _names(self, kind: str) -> list[str]:
+    async def _has(self, name: str) -> bool:
+        kind, _, rest = name.partition("/")
         if kind == DELTAS:
-            described = set(await self._store.record_names(MANIFESTS))
-            roots = await self._store.blob_roots(DELTAS)
-            return [root.hex() for root in roots if root.hex() in described]
-        return await self._store.record_names(kind)
+            root = BlobRoot(bytes.fromhex(rest))
+            return await self._store.blob_manifest(DELTAS, root) is not None
+        return await self._store.has_record(kind, rest)
 
     async def _take_note(self, groups: list[Group]) -> None:
         self._noted = True
@@ -114,9 +113,7 @@ class GroupWriter:
             groups = [] if payload is None else decode_note(payload)
         except DagError as fault:
             raise StorageFailed(f"work/{PUBLISHING}/{NOTE} is damaged: {fault}") from fault
-        there: set[str] = set()
-        for kind in sorted({group.names[-1].partition("/")[0] for group in groups}):
-            there |= {f"{kind}/{name}" for name in await self._names(kind)}
+        there = {group.names[-1] for group in groups if await self._has(group.names[-1])}
         arriving, leaving = unsettled(groups, there)
         await self._delete([*reversed(arriving), *leaving])  # what refers, then what is referred to
         await self._discard_note()

@@ -128,6 +128,7 @@ def run_daemon(
         )
     make_room(node.config.value, len(made.public_keys))
     with node.directory.locked():
+        node.directory.upgrade()
         aside = node.directory.take_up(made.chain_id.hex())
         if aside is not None:
             report.note(

@@ -21,7 +21,7 @@ from pathlib import Path
 from daa_node.adapters.durable_files import sync
 from daa_node.errors import StorageFailed, UserError
 
-STORE_VERSION = 1
+STORE_VERSION = 2  # 1: no packs in chain/
 # What belongs to one network, and is put aside while the node is in another one. The list of chains
 # for which the keys have begun to sign stays: it is of all of them.
 OF_A_NETWORK = ("chain", "work", "trainer", "agreement/wal", "agreement/guard")
@@ -128,6 +128,14 @@ class DataDirectory:
                 f"{self.root} was written by a newer daa-node: its store has version {text}, this "
                 f"program reads up to {STORE_VERSION}; update the program"
             )
+
+    def upgrade(self) -> None:
+        """What this program writes from now on, an older one is to refuse. Raises StorageFailed."""
+        try:
+            if int(self.version.read_text()) < STORE_VERSION:
+                write_durably(self.version, f"{STORE_VERSION}\n".encode())
+        except OSError as failure:
+            raise StorageFailed(f"cannot write {self.version}: {failure}") from failure
 
     def take_up(self, chain: str) -> Path | None:
         """Make this the directory of a node of `chain`; where what it has of another one went.

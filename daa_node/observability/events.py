@@ -105,6 +105,7 @@ CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, w
 FIRST_WEIGHTS_AWAITED = EventName("first_weights_awaited")  # root, why
 SNAPSHOT_STORED = EventName("snapshot_stored")  # height, wall_s
 DATA_PRUNED = EventName("data_pruned")  # count: of files that retention let go of
+DATA_PACKED = EventName("data_packed")  # files: moved into a pack; merged: packs into one
 CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height
 TRAINER_STARTED = EventName("trainer_started")  # pid, device, inner_state
 TRAINER_LOST = EventName("trainer_lost")  # why

@@ -5,7 +5,7 @@ passes, in which the power may go, or others overtake. What a sync has failed on
 log is written anew, as daa_node.adapters.durable_files and disk_journal have it.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 
 import trio
@@ -15,82 +15,12 @@ from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, digest_of
 from daa_node.adapters.journal_format import framed, guard_of, guarded, log_of, records_of
 from daa_node.errors import StorageFailed
-from simnet.nodes.virtual.disk import GUARD, LOG, Disk, File, folder_of
+from simnet.nodes.virtual.disk import GUARD, LOG, File, folder_of
+from simnet.nodes.virtual.disk_mount import Mount
+from simnet.nodes.virtual.disk_packs import MemoryPacks
 from simnet.nodes.virtual.scheduling import elapse
 
 MANIFESTS = "manifests"
-
-
-class Mount:
-    """One start of the machine: its store or journal works until the next crash."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._number = disk.mounts
-
-    @property
-    def has_power(self) -> bool:
-        """Whether it is this start of the machine still."""
-        return self._disk.mounts == self._number
-
-    async def read(self, size_bytes: int = 0) -> Disk:
-        """The disk, to look at. Raises StorageFailed when power is off."""
-        if self._disk.drive.is_slow:
-            await elapse(self._disk.drive.spend(size_bytes, syncs=False))
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()  # memory answers at once
-        return self.now()
-
-    async def written(self, size_bytes: int, syncs: bool) -> Disk:
-        """The disk, after the time that writing takes. Raises StorageFailed when power is off.
-
-        Power may have gone meanwhile, and with it what was written before the wait.
-        """
-        await elapse(self._disk.drive.spend(size_bytes, syncs))
-        return self.now()
-
-    def now(self) -> Disk:
-        if not self.has_power:
-            raise StorageFailed("the machine is down")
-        return self._disk
-
-    def discard(self, path: str) -> None:
-        """Not the node but the world takes it away, whether there is power or not."""
-        self._disk.remove(path)
-
-    async def put(self, path: str, payload: bytes, durable: bool) -> None:
-        """Atomically, as durable_files does. Raises StorageFailed."""
-        await elapse(self.putting(path, payload, durable))
-
-    def putting(self, path: str, payload: bytes, durable: bool) -> Iterator[float]:
-        return self.moving(self.now().create(payload), path, durable, len(payload))
-
-    def moving(self, file: File, path: str, durable: bool, dirty_bytes: int = 0) -> Iterator[float]:
-        """Give a file this name, of which so much was written just now. Raises StorageFailed."""
-        disk = self.now()
-        if durable or dirty_bytes:
-            yield from disk.drive.spend(dirty_bytes, syncs=durable)
-            self.now()
-        if durable:
-            try:
-                disk.sync(file)
-            except StorageFailed:
-                if disk.inodes.get(file.path) is file:
-                    disk.remove(file.path)
-                raise
-        is_new, old = path not in disk.files, file.path
-        disk.rename(file, path)
-        if old and old != path:
-            disk.remove(old)
-        if durable:
-            yield from disk.drive.spend(0, syncs=True)
-            self.now()
-            try:
-                disk.sync_names(folder_of(path))
-            except StorageFailed:
-                if is_new and disk.inodes.get(path) is file:
-                    disk.remove(path)
-                raise
 
 
 Arrival = Callable[[BlobRoot], Awaitable[None]]
@@ -104,43 +34,51 @@ class MemoryStore:
         self._folder = folder
         self.arrival = arrival
         self._manifests: dict[BlobRoot, Manifest] = {}
-
-    def _path(self, kind: str, name: str) -> str:
-        return f"{self._folder}/{kind}/{name}"
-
-    def _partial(self, kind: str, root: BlobRoot) -> str:
-        return f"{self._folder}.tmp/{kind}.{root.hex()}.partial"
+        self._packs = MemoryPacks(mount, folder)
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
-        await self._mount.put(self._path(kind, name), bytes(payload), durable)
+        await self._mount.put(_path(self._folder, kind, name), bytes(payload), durable)
 
     async def get_record(self, kind: str, name: str) -> bytes | None:
-        return (await self._mount.read()).files.get(self._path(kind, name))
+        disk = await self._mount.read()
+        loose = disk.files.get(_path(self._folder, kind, name))
+        return self._packs.get(kind, name) if loose is None else loose
+
+    async def has_record(self, kind: str, name: str) -> bool:
+        return await self.get_record(kind, name) is not None
+
+    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+        return await self._packs.pack(kinds, files_min)
+
+    async def merge_packs(self) -> int:
+        return await self._packs.merge()
 
     async def record_names(self, kind: str) -> list[str]:
-        start = self._path(kind, "")
+        start = _path(self._folder, kind, "")
         files = (await self._mount.read()).files
-        return sorted(path[len(start) :] for path in files if path.startswith(start))
+        loose = {path[len(start) :] for path in files if path.startswith(start)}
+        return sorted(loose | self._packs.names(kind))
 
     async def delete_record(self, kind: str, name: str) -> None:
-        (await self._mount.read()).remove(self._path(kind, name))
+        (await self._mount.read()).remove(_path(self._folder, kind, name))
+        self._packs.delete(kind, name)
 
     async def settle(self, kinds: Sequence[str]) -> None:
         disk = await self._mount.written(0, syncs=True)
         for kind in kinds:
             disk.sync_names(f"{self._folder}/{kind}")
+        await self._packs.purge()
 
     async def begin_blob(self, kind: str, manifest: Manifest) -> "MemoryWriter":
         held = await self.blob_manifest(kind, manifest.root) is not None
-        partial = self._partial(kind, manifest.root)
+        partial = _partial(self._folder, kind, manifest.root)
         return MemoryWriter(self, self._mount, kind, manifest, partial, held)
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
-        disk = await self._mount.read()
-        if self._path(kind, root.hex()) not in disk.files:
+        if not await self.has_record(kind, root.hex()):
             return None
         if root not in self._manifests:
-            encoded = disk.files.get(self._path(MANIFESTS, root.hex()))
+            encoded = await self.get_record(MANIFESTS, root.hex())
             if encoded is None:
                 return None
             try:
@@ -157,7 +95,7 @@ class MemoryStore:
         if not 0 <= index < len(manifest.sizes):
             raise StorageFailed(f"no chunk {index} of {kind}/{root.hex()}")
         start = manifest.offsets[index]
-        chunk = bytes(self._blob(kind, root)[start : start + manifest.sizes[index]])
+        chunk = bytes(self._packs.blob(kind, root)[start : start + manifest.sizes[index]])
         if len(chunk) != manifest.sizes[index]:
             raise StorageFailed(f"{kind}/{root.hex()} ends inside chunk {index}")
         return chunk
@@ -174,7 +112,7 @@ class MemoryStore:
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         manifest = await self._manifest_of(kind, root)
-        blob = self._blob(kind, root)
+        blob = self._packs.blob(kind, root)
         if len(blob) != manifest.size_bytes:
             raise StorageFailed(f"{kind}/{root.hex()} is damaged: its manifest gives another size")
         return blob
@@ -182,10 +120,10 @@ class MemoryStore:
     async def make_durable(self, kind: str, root: BlobRoot) -> None:
         manifest = await self._manifest_of(kind, root)
         disk = await self._mount.written(0, syncs=True)
-        if not _is_whole(self._blob(kind, root), manifest):
+        if not _is_whole(self._packs.blob(kind, root), manifest):
             await self.delete_blob(kind, root)
             raise StorageFailed(f"{kind}/{root.hex()} was damaged, and is deleted")
-        paths = (self._path(MANIFESTS, root.hex()), self._path(kind, root.hex()))
+        paths = (_path(self._folder, MANIFESTS, root.hex()), _path(self._folder, kind, root.hex()))
         try:
             for path in paths:
                 if (file := disk.inodes.get(path)) is not None:
@@ -194,19 +132,21 @@ class MemoryStore:
             await self.delete_blob(kind, root)
             raise
         for path in paths:
-            disk.sync_names(folder_of(path))
+            disk.sync_names(folder_of(path))  # what is packed is durable
 
     async def blob_roots(self, kind: str) -> list[BlobRoot]:
         return [BlobRoot(bytes.fromhex(name)) for name in await self.record_names(kind)]
 
     async def delete_blob(self, kind: str, root: BlobRoot) -> None:
         disk = await self._mount.read()
-        disk.remove(self._path(kind, root.hex()))
-        disk.remove(self._partial(kind, root))
+        disk.remove(_path(self._folder, kind, root.hex()))
+        self._packs.delete(kind, root.hex())
+        disk.remove(_partial(self._folder, kind, root))
         start, manifests = f"{self._folder}/", f"{self._folder}/{MANIFESTS}"
         shelves = [f for f in disk.folders if f.startswith(start) and f != manifests]
         if not any(f"{folder}/{root.hex()}" in disk.files for folder in shelves):
-            disk.remove(self._path(MANIFESTS, root.hex()))
+            disk.remove(_path(self._folder, MANIFESTS, root.hex()))
+            self._packs.delete(MANIFESTS, root.hex())
             self._manifests.pop(root, None)
 
     async def put_blob(self, kind: str, payload: bytes, sizes: Sequence[int]) -> Manifest:
@@ -223,11 +163,11 @@ class MemoryStore:
         """
         name = manifest.root.hex()
         is_there = await self.blob_manifest(kind, manifest.root) == manifest
-        if is_there and not durable and _is_whole(self._blob(kind, manifest.root), manifest):
+        if is_there and not durable and _is_whole(self._packs.blob(kind, manifest.root), manifest):
             return
         steps = (
-            self._mount.putting(self._path(MANIFESTS, name), manifest.encode(), durable),
-            self._mount.moving(file, self._path(kind, name), durable),
+            self._mount.putting(_path(self._folder, MANIFESTS, name), manifest.encode(), durable),
+            self._mount.moving(file, _path(self._folder, kind, name), durable),
         )
         await elapse(chain(*steps))
 
@@ -236,12 +176,6 @@ class MemoryStore:
         if manifest is None:
             raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
         return manifest
-
-    def _blob(self, kind: str, root: BlobRoot) -> memoryview:
-        blob = self._mount.now().files.get(self._path(kind, root.hex()))
-        if blob is None:
-            raise StorageFailed(f"{kind}/{root.hex()} went away while it was read")
-        return memoryview(blob)
 
 
 class MemoryWriter:
@@ -381,6 +315,14 @@ class MemoryJournal:
     def _check_whole(self) -> None:
         if self._broken is not None:
             raise StorageFailed(f"{LOG}: {self._broken}; it must be written anew")
+
+
+def _path(folder: str, kind: str, name: str) -> str:
+    return f"{folder}/{kind}/{name}"
+
+
+def _partial(folder: str, kind: str, root: BlobRoot) -> str:
+    return f"{folder}.tmp/{kind}.{root.hex()}.partial"
 
 
 def _is_whole(blob: memoryview, manifest: Manifest) -> bool:

@@ -39,7 +39,8 @@ from daa_node.training.config import DIGIT_CLASSES
 from daa_node.training.datasets.examples import Examples
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
-from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
+from simnet.nodes.virtual.disk_mount import Mount
+from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore
 from simnet.nodes.virtual.freight import Freight, LadenBulk
 from simnet.nodes.virtual.inline_trainer import InlineTrainer, Pace, SavedOptimiser, Workbench
 from simnet.nodes.virtual.light_bulk import LightBulk

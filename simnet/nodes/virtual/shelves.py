@@ -19,13 +19,7 @@ from daa_node.agreement.recovery import CERTIFICATES as KEPT_CERTIFICATES
 from daa_node.agreement.signer import RECORD_BYTES_MAX
 from daa_node.agreement.slots import Slot, Slots, entry_of
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.files import (
-    Listing,
-    Problem,
-    Unreadable,
-    groups_of,
-    listing_of,
-)
+from daa_node.checkpoints.files import Listing, groups_of, listing_of
 from daa_node.checkpoints.layout import (
     BLOCKS,
     MANIFESTS,
@@ -35,10 +29,12 @@ from daa_node.checkpoints.layout import (
     UPDATES,
     VERTICES,
 )
+from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.verify import verify_files
 from daa_node.genesis import Genesis, chain_facts
 from simnet.nodes.virtual.disk import Disk
+from simnet.nodes.virtual.disk_packs import unpacked
 from simnet.nodes.virtual.inspection import inspected
 
 CHAIN, WORK = "chain", "work"  # folders of a node's disk
@@ -70,13 +66,13 @@ class Shelves:
         Without those that its disk has damaged: `problem` names them, where a disk is to be sound.
         """
         start = f"{CHAIN}/{VERTICES}/"
-        files = self._disks[node].files
+        files = unpacked(self._disks[node].files, CHAIN)
         paths = [path for path in sorted(files) if path.startswith(start)]
         found = [_vertex(path.removeprefix(start), files[path]) for path in paths]
         return sorted(filter(None, found), key=lambda vertex: vertex.height)
 
     def holds(self, node: int, vertex_id: str) -> bool:
-        return f"{CHAIN}/{VERTICES}/{vertex_id}" in self._disks[node].files
+        return f"{CHAIN}/{VERTICES}/{vertex_id}" in unpacked(self._disks[node].files, CHAIN)
 
     def holds_update(self, node: int, root: BlobRoot) -> bool:
         """Whether the blob of an update is there whole."""
@@ -128,7 +124,8 @@ class Shelves:
         """Whether it is there by itself: what a vote is for, until a checkpoint has it."""
         name = block.id.hex()
         kept = f"{WORK}/{KEPT_BLOCKS}/{block.epoch}-{block.view}-{name}"
-        return not {kept, f"{CHAIN}/{BLOCKS}/{name}"}.isdisjoint(self._disks[node].files)
+        files = unpacked(self._disks[node].files, CHAIN)
+        return not {kept, f"{CHAIN}/{BLOCKS}/{name}"}.isdisjoint(files)
 
     def problem(self, node: int) -> str | None:
         """What `daa-node checkpoint verify` would find first; None if all is well.
@@ -170,8 +167,9 @@ class _ChainOnDisk:
     def __init__(self, disk: Disk) -> None:
         of_chain = (f"{CHAIN}/", f"{WORK}/{PUBLISHING}/")  # and its note of what is being written
         self.content = {p: payload for p, payload in disk.files.items() if p.startswith(of_chain)}
-        found = [path for path in self.content if path.startswith(of_chain[0])]
-        self.sizes = {path.removeprefix(of_chain[0]): len(self.content[path]) for path in found}
+        self._files = unpacked(self.content, CHAIN)
+        found = [path for path in self._files if path.startswith(of_chain[0])]
+        self.sizes = {path.removeprefix(of_chain[0]): len(self._files[path]) for path in found}
 
     def listing(self) -> Listing:
         strange: list[Problem] = []
@@ -179,7 +177,7 @@ class _ChainOnDisk:
         return listing_of(self.sizes, [] if note is None else groups_of(note, strange), strange)
 
     def read(self, name: str, size_bytes_max: int) -> bytes:
-        payload = self.content.get(f"{CHAIN}/{name}")
+        payload = self._files.get(f"{CHAIN}/{name}")
         if payload is None:
             raise Unreadable("is missing")
         if len(payload) > size_bytes_max:

@@ -45,6 +45,15 @@ class MemoryStore:
     async def get_record(self, kind: str, name: str) -> bytes | None:
         return self.records.get((kind, name))
 
+    async def has_record(self, kind: str, name: str) -> bool:
+        return (kind, name) in self.records
+
+    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+        return 0  # it has no files
+
+    async def merge_packs(self) -> int:
+        return 0
+
     async def record_names(self, kind: str) -> list[str]:
         return [name for held, name in self.records if held == kind]
 

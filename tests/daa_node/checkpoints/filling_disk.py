@@ -29,6 +29,17 @@ class FillingDisk:
     async def get_record(self, kind: str, name: str) -> bytes | None:
         return await self._store.get_record(kind, name)
 
+    async def has_record(self, kind: str, name: str) -> bool:
+        return await self._store.has_record(kind, name)
+
+    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+        self._change()
+        return await self._store.pack(kinds, files_min)
+
+    async def merge_packs(self) -> int:
+        self._change()
+        return await self._store.merge_packs()
+
     async def record_names(self, kind: str) -> list[str]:
         return await self._store.record_names(kind)
 

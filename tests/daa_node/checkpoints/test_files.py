@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from daa_node.checkpoints.files import ChainFiles, Unreadable
+from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import BLOCKS, NOTE, PUBLISHING, encode_note
+from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.wire.limits import MIB
 
 NAME = f"{BLOCKS}/{'a' * 64}"

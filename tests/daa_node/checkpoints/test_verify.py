@@ -18,8 +18,9 @@ from daa_consensus.bft.messages import (
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.ids import ChainId, digest_of
 from daa_dag.retention import Retention
-from daa_node.checkpoints.files import ChainFiles, Unreadable
+from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import NOTE, PUBLISHING, Group, encode_note
+from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import Anchor, verify_chain
 from daa_node.identity.keys import NodeKeys

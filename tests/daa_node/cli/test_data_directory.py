@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from daa_node.cli.data_directory import OF_A_NETWORK, DataDirectory
+from daa_node.cli.data_directory import OF_A_NETWORK, STORE_VERSION, DataDirectory
 from daa_node.errors import UserError
 
 RIGHT, WRONG = "a" * 64, "b" * 64
@@ -89,3 +89,15 @@ def test_what_was_put_there_by_hand_is_never_written_over(tmp_path: Path) -> Non
         directory.take_up(WRONG)
     assert held(directory.root) == dict.fromkeys(OF_A_NETWORK, RIGHT)
     assert (by_hand / "file").read_text() == "by hand"
+
+
+def test_what_packs_may_come_into_is_refused_by_a_program_that_knows_none(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "node")
+    directory.create()
+    directory.complete()
+    directory.version.write_text("1\n")
+    directory.check()
+    directory.upgrade()
+    assert int(directory.version.read_text()) == STORE_VERSION == 2
+    directory.upgrade()
+    directory.check()

@@ -186,11 +186,11 @@ def test_a_store_of_a_newer_version_is_refused_with_both_numbers(
     command: Command, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     command("init", "--dir", tmp_path / "n")
-    (tmp_path / "n" / "VERSION").write_text("2\n")
+    (tmp_path / "n" / "VERSION").write_text("3\n")
     done = command(*words, "--dir", tmp_path / "n")
     assert done.code == 2
-    assert "version 2" in done.err
-    assert "reads up to 1" in done.err
+    assert "version 3" in done.err
+    assert "reads up to 2" in done.err
 
 
 def test_a_key_that_others_may_read_stops_the_node(command: Command, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from daa_node.seams import BlobStore
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.disk import FATES, Disk
-from simnet.nodes.virtual.disk_seams import MemoryStore, Mount
+from simnet.nodes.virtual.disk_mount import Mount
+from simnet.nodes.virtual.disk_seams import MemoryStore
 from simnet.nodes.virtual.world import run_script, run_virtual
 from simnet.world.determinism import Trace
 from simnet.world.scenario import Scenario

@@ -21,7 +21,8 @@ from daa_node.training.boundaries import BOUNDARIES, CLAIMED, boundary_chunks
 from daa_node.training.config import TrainingJob
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
-from simnet.nodes.virtual.disk_seams import MemoryStore, Mount
+from simnet.nodes.virtual.disk_mount import Mount
+from simnet.nodes.virtual.disk_seams import MemoryStore
 from simnet.nodes.virtual.inline_trainer import (
     InlineTrainer,
     Pace,

@@ -10,7 +10,8 @@ import trio.testing
 from daa_dag.chunking import Manifest, manifest_of
 from daa_node.errors import StorageFailed
 from simnet.nodes.virtual.disk import FATES, LOG, WRITTEN_BACK_S, Disk
-from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
+from simnet.nodes.virtual.disk_mount import Mount
+from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore
 
 BLOB = b"chunk one chunk two"
 MANIFEST: Manifest = manifest_of(BLOB, [10, 9])

@@ -40,7 +40,8 @@ from simnet.checks.invariants import (
     RULES_AGREE,
 )
 from simnet.nodes.virtual.disk import Disk, File
-from simnet.nodes.virtual.disk_seams import MemoryJournal, Mount
+from simnet.nodes.virtual.disk_mount import Mount
+from simnet.nodes.virtual.disk_seams import MemoryJournal
 from tests.simnet.results.mutants.daemons import Plant, state_of_right_length
 
 # What a crash leaves of bytes that were not synced

@@ -29,7 +29,8 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.seams import Entropy
 from daa_node.seams import Journal as JournalSeam
 from simnet.nodes.virtual.disk import GUARD
-from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
+from simnet.nodes.virtual.disk_mount import Mount
+from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore
 from tests.simnet.results.mutants.machines import (
     EveryProposal,
     FewerCertify,

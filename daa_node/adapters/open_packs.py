@@ -1,0 +1,132 @@
+"""The packs of one directory as they are on the disk: opened, mended, found in, and removed.
+
+What a crash has left of packs that another one replaces goes when they are first looked at.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from io import FileIO
+from pathlib import Path
+
+from daa_node.adapters.disk_records import RecordDirectory
+from daa_node.adapters.durable_files import storage, sync
+from daa_node.errors import StorageFailed
+from daa_node.packs import format as packed
+from daa_node.packs.format import PACKS, DamagedPack, Entry, Head, ReadAt
+from daa_node.packs.merging import Source
+
+FILES_OPEN_MAX = 16  # packs; of more, the one that was used longest ago is closed
+
+
+class OpenPacks:
+    """Whoever changes them holds `changing`; readers do not. Raises OSError and StorageFailed."""
+
+    def __init__(self, records: RecordDirectory) -> None:
+        self._records = records
+        self.folder = records.root / PACKS
+        self.changing = threading.Lock()
+        self._heads: tuple[Head, ...] | None = None  # small ones first: they hold what is new
+        # Replaced, and maybe on the disk still: each new pack names them until they are gone.
+        self.leaving: frozenset[str] = frozenset()
+        self._files: OrderedDict[str, FileIO] = OrderedDict()
+        self._opening = threading.Lock()
+
+    def known(self) -> tuple[Head, ...]:
+        """For readers. Raises StorageFailed for one that is damaged, and cannot be mended."""
+        heads = self._heads
+        if heads is None:
+            with self.changing:
+                heads = self.loaded()
+        return heads
+
+    def place_of(self, key: bytes) -> tuple[Entry, ReadAt] | None:
+        """Where the record is. FileNotFoundError: its pack became part of another meanwhile."""
+        for head in self._heads or self.known():
+            read = self.reader(head.name)
+            entry = packed.find(head, read, key)
+            if entry is not None:
+                return entry, read
+        return None
+
+    def sources(self, names: Sequence[str]) -> list[Source]:
+        """Those of these names, to be read from."""
+        return [(head, self.reader(head.name)) for head in self.loaded() if head.name in names]
+
+    def exchange(self, old: Sequence[str], new: Sequence[Head]) -> None:
+        """These count no more, and those do, which are durable."""
+        kept = (head for head in self.loaded() if head.name not in old)
+        self._heads = _ordered([*new, *kept])
+
+    def loaded(self) -> tuple[Head, ...]:
+        """The packs; when they are first looked at, what a crash has left of others goes."""
+        if self._heads is None:
+            with storage(f"open the packs in {self.folder}"):
+                names = self._records.record_names(PACKS)
+                heads = [self._open(name) for name in names]
+                replaced = {name for head in heads for name in head.replaces}
+                if replaced & {*names}:
+                    sync(self.folder)  # those that replace them may be in memory alone
+                    self.remove(sorted(replaced & {*names}))
+            self._heads = _ordered(head for head in heads if head.name not in replaced)
+        return self._heads
+
+    def _open(self, name: str) -> Head:
+        path, read = self.folder / name, self.reader(name)
+        try:
+            return packed.open_pack(name, path.stat().st_size, read)
+        except DamagedPack as fault:
+            tail = packed.rescued(name, path.stat().st_size, read)
+            if tail is None:
+                raise StorageFailed(
+                    f"{path} {fault}, and its records do not tell all that it held: put a good "
+                    "copy in its place"
+                ) from fault
+        self._mend(path, read, tail)
+        return packed.open_pack(name, path.stat().st_size, self.reader(name))
+
+    def _mend(self, path: Path, read: ReadAt, tail: bytes) -> None:
+        """Give a pack the index that its records tell."""
+        temporary = self._records.scratch_file(PACKS)
+        end = packed.rescued_offset(tail)
+        with open(temporary, "wb") as file:
+            for at in range(0, end, packed.RECORD_BYTES_MAX):
+                file.write(read(at, min(packed.RECORD_BYTES_MAX, end - at)))
+            file.write(tail)
+        self._records.move_in(temporary, path, durable=True)
+        self._files.pop(path.name, None)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """For good once this returns; what could not be removed goes with the next ones."""
+        self.leaving |= {*names}
+        for name in sorted(self.leaving):
+            (self.folder / name).unlink(missing_ok=True)
+            with self._opening:
+                self._files.pop(name, None)
+        if self.leaving:
+            sync(self.folder)
+        self.leaving = frozenset()
+
+    def entries(self, head: Head) -> Iterator[Entry]:
+        """Of one pack, in the order of keys."""
+        return packed.entries(head, self.reader(head.name))
+
+    def reader(self, name: str) -> ReadAt:
+        """Reads a pack, which may lose its name meanwhile. Raises FileNotFoundError if it has."""
+        with self._opening:
+            file = self._files.pop(name, None) or FileIO(self.folder / name)
+            self._files[name] = file
+            if len(self._files) > FILES_OPEN_MAX:
+                self._files.popitem(last=False)  # closed when its last reader lets it go
+        return partial(pread, file)
+
+
+def _ordered(heads: Iterable[Head]) -> tuple[Head, ...]:
+    return tuple(sorted(heads, key=lambda head: (head.count, head.name)))
+
+
+def pread(file: FileIO, offset: int, size_bytes: int) -> bytes:
+    """So many bytes from there; fewer where the file ends."""
+    return os.pread(file.fileno(), size_bytes, offset)

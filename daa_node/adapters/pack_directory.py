@@ -1,0 +1,223 @@
+"""Packs beside the loose records of one directory; see daa_node.packs.format for what one is.
+
+    root/packs/<name>     a pack: whole, and never changed
+
+A record moves in four steps, each after the one before is durable: the pack is written in
+`root.tmp` and read again; synced and renamed; its folder synced; only then what it holds elsewhere
+is deleted. A pack that replaces others names them, so whatever a crash leaves of them is known and
+goes at the next start. Nothing is ever written into a pack that has its name.
+
+Readers take no lock: they look at loose files first and at the packs after that, of which the new
+one counts before anything is deleted. Who meets a pack that has gone looks again at what is there.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import TypeVar
+
+from daa_node.adapters.disk_records import RecordDirectory
+from daa_node.adapters.durable_files import storage
+from daa_node.adapters.open_packs import OpenPacks, pread
+from daa_node.errors import StorageFailed
+from daa_node.packs import format as packed
+from daa_node.packs.format import PACKS, DamagedPack, Entry, Head, PackWriter, ReadAt
+from daa_node.packs.merging import Source, copy_records, merge_due
+
+T = TypeVar("T")
+
+LOOKS_MAX = 16  # at packs that go while one looks: each time all of them have become fewer
+# Of one packing: half a second of a slow disk, for which a publishing may have to wait.
+BATCH_BYTES_MAX = 64 * 2**20
+BATCH_RECORDS_MAX = 4096
+
+
+class PackDirectory:
+    """Any thread may call. Raises StorageFailed when the disk fails or a pack is damaged."""
+
+    def __init__(self, records: RecordDirectory) -> None:
+        self._records = records
+        self._open = OpenPacks(records)
+        self._going: frozenset[bytes] = frozenset()  # deleted, and still in a pack until `purge`
+
+    # Reading
+
+    def has(self, kind: str, name: str) -> bool:
+        return self.size_of(kind, name) is not None
+
+    def size_of(self, kind: str, name: str) -> int | None:
+        """Of the record, in bytes; None if no pack holds it."""
+        return self._look(kind, name, lambda entry, _: entry.size_bytes)
+
+    def get(self, kind: str, name: str) -> bytes | None:
+        return self._look(kind, name, partial(_whole, f"{kind}/{name}"))
+
+    def read_range(self, kind: str, name: str, offset: int, size_bytes: int) -> bytes | None:
+        """A part of a record, which its reader checks; shorter where the record ends."""
+
+        def part(entry: Entry, read: ReadAt) -> bytes:
+            length = max(0, min(size_bytes, entry.size_bytes - offset))
+            return read(entry.payload_offset + offset, length)
+
+        return self._look(kind, name, part)
+
+    def names(self, kind: str) -> set[str]:
+        """Of all records of the kind."""
+        for _ in range(LOOKS_MAX):
+            try:
+                return {name for head in self._open.known() for name in self._names_in(head, kind)}
+            except FileNotFoundError:
+                continue
+        raise StorageFailed(f"the packs in {self._open.folder} do not stay")
+
+    def _names_in(self, head: Head, kind: str) -> Iterator[str]:
+        for entry in self._open.entries(head):
+            found, name = packed.name_of(entry.key)
+            if found == kind and entry.key not in self._going:
+                yield name
+
+    def _look(self, kind: str, name: str, use: Callable[[Entry, ReadAt], T]) -> T | None:
+        key = packed.key_of(kind, name)
+        if key is None or key in self._going:
+            return None
+        for _ in range(LOOKS_MAX):
+            try:
+                place = self._open.place_of(key)
+                return None if place is None else use(*place)
+            except FileNotFoundError:
+                continue  # it has become part of another
+            except (OSError, DamagedPack) as fault:
+                raise StorageFailed(f"cannot read {kind}/{name} from a pack: {fault}") from fault
+        raise StorageFailed(f"the packs in {self._open.folder} do not stay")
+
+    # Changing
+
+    def delete(self, kind: str, name: str) -> None:
+        """Nobody finds it any more; what it takes goes with the next `purge`."""
+        if self.has(kind, name):
+            key = packed.key_of(kind, name)
+            assert key is not None, "a pack holds it"
+            with self._open.changing:
+                self._going |= {key}
+
+    def purge(self) -> None:
+        """Write the packs with deleted records anew, without them; durable once this returns."""
+        with self._open.changing, self._change("delete from packs"):
+            self._purge()
+
+    def pack(self, kinds: Sequence[str], files_min: int) -> int:
+        """Move loose records of these kinds into a pack if there are so many; how many it moved."""
+        with self._open.changing, self._change("pack"):
+            loose = self._loose(kinds)
+            if len(loose) < files_min:
+                return 0
+            self._purge()  # or what was deleted, and came again, would count as packed
+            self._open.loaded()
+            moving = [(key, path) for key, path in loose if self._open.place_of(key) is None]
+            if moving:
+                with self._writing(()) as writer:
+                    for key, path in moving:
+                        writer.add(key, path.read_bytes())
+            for key, path in loose:
+                # One that is there twice, with other bytes in the pack, is damaged in one of both.
+                if self._holds(key, path):
+                    path.unlink(missing_ok=True)
+            return len(moving)
+
+    def merge(self) -> int:
+        """Make one pack of some that are alike; how many those were, 0 if there are few."""
+        with self._open.changing, self._change("merge packs"):
+            due = merge_due(self._open.loaded())
+            if due:
+                self._replace(due, self._going)
+            return len(due)
+
+    def _purge(self) -> None:
+        for head in self._open.loaded() if self._going else ():
+            read = self._open.reader(head.name)
+            if any(packed.find(head, read, key) for key in self._going):
+                self._replace([head], self._going)
+        self._going = frozenset()
+
+    def _replace(self, heads: Sequence[Head], gone: Collection[bytes]) -> None:
+        keys = (entry.key for head in heads for entry in self._open.entries(head))
+        old = [head.name for head in heads]
+        if all(key in gone for key in keys):
+            self._open.exchange(old, [])
+        else:
+            sources: list[Source] = [(head, self._open.reader(head.name)) for head in heads]
+            with self._writing(old) as writer:
+                copy_records(sources, gone, writer)
+        self._open.remove(old)
+
+    @contextmanager
+    def _writing(self, replaces: Sequence[str]) -> Iterator[PackWriter]:
+        """A new pack counts, and is durable, once the block has ended."""
+        replaces = [*replaces, *self._open.leaving]
+        temporary = self._records.scratch_file(PACKS)
+        try:
+            with open(temporary, "wb") as file:
+                writer = PackWriter(file.write, replaces)
+                yield writer
+                name = writer.finish()
+            head = self._read_again(name, temporary, self._open.sources(replaces))
+            self._records.move_in(temporary, self._open.folder / name, durable=True)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._open.exchange(replaces, [head])
+
+    def _read_again(self, name: str, path: Path, sources: Sequence[Source]) -> Head:
+        """What was written, before anything counts on it. Raises StorageFailed."""
+        with FileIO(path) as file:
+            read = partial(pread, file)
+            head = packed.open_pack(name, path.stat().st_size, read)
+            for entry, what in packed.faults(head, read):
+                if entry is None or not _was_damaged(entry.key, sources):
+                    raise StorageFailed(f"a new pack {what}: it is not kept")
+        return head
+
+    def _holds(self, key: bytes, path: Path) -> bool:
+        """Whether a pack has the very bytes of this file."""
+        place = self._open.place_of(key)
+        if place is None:
+            return False
+        entry, read = place
+        return read(entry.payload_offset, entry.size_bytes) == path.read_bytes()
+
+    def _loose(self, kinds: Sequence[str]) -> list[tuple[bytes, Path]]:
+        """Files that a pack may hold, in the order of their keys: as many as go at once."""
+        found: list[tuple[bytes, Path]] = []
+        size_bytes = 0
+        for kind in kinds:
+            for name in self._records.record_names(kind):
+                key, path = packed.key_of(kind, name), self._records.record_path(kind, name)
+                size = path.stat().st_size
+                if key is None or size > packed.RECORD_BYTES_MAX:
+                    continue
+                if len(found) == BATCH_RECORDS_MAX or size_bytes + size > BATCH_BYTES_MAX:
+                    break
+                found.append((key, path))
+                size_bytes += size
+        return sorted(found)
+
+    @contextmanager
+    def _change(self, what: str) -> Iterator[None]:
+        with storage(f"{what} in {self._open.folder}"):
+            try:
+                yield
+            except DamagedPack as fault:
+                raise StorageFailed(f"cannot {what} in {self._open.folder}: {fault}") from fault
+
+
+def _whole(name: str, entry: Entry, read: ReadAt) -> bytes:
+    payload = read(entry.payload_offset, entry.size_bytes)
+    if not entry.fits(payload):
+        raise StorageFailed(f"{name} is damaged in its pack")
+    return payload
+
+
+def _was_damaged(key: bytes, sources: Sequence[Source]) -> bool:
+    found = ((packed.find(head, read, key), read) for head, read in sources)
+    return any(e and not e.fits(read(e.payload_offset, e.size_bytes)) for e, read in found)

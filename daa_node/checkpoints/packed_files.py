@@ -1,0 +1,151 @@
+"""The packs of a chain directory, read by who trusts nobody (see files).
+
+A pack that another one replaces, and a loose file that a pack holds as well, are what packing was
+about to delete when it was cut off: neither counts, and both must be what they were.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from daa_node.checkpoints.plain_files import Problem, Unreadable, open_plain, unreadable
+from daa_node.packs.format import (
+    PACK_BYTES_MAX,
+    PACKS,
+    DamagedPack,
+    Entry,
+    Head,
+    ReadAt,
+    entries,
+    faults,
+    find,
+    key_of,
+    name_of,
+    open_pack,
+)
+
+FILES_OPEN_MAX = 16  # packs
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The packs that were there at one moment."""
+
+    heads: tuple[Head, ...]
+    superseded: tuple[Head, ...]
+    size_bytes: int  # of all, these included
+
+
+class PackedFiles:
+    """Reads `directory`, a chain/packs/; each pack that is looked at again and again once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._open: OrderedDict[str, FileIO] = OrderedDict()
+        self._known: dict[tuple[str, int, int, int], Head] = {}
+
+    def shelf(self, names: list[str], strange: list[Problem]) -> Shelf:
+        """Of packs that lie there by these names. What is none is named."""
+        heads: list[Head] = []
+        for name in names:
+            try:
+                heads.append(self._head(name))
+            except Unreadable as fault:
+                strange.append(Problem(str(fault), f"{PACKS}/{name}"))
+        replaced = {name for head in heads for name in head.replaces}
+        kept = [head for head in heads if head.name not in replaced]
+        left = [head for head in heads if head.name in replaced]
+        return Shelf(tuple(kept), tuple(left), sum(head.size_bytes for head in heads))
+
+    def sizes(self, shelf: Shelf, strange: list[Problem]) -> dict[str, int]:
+        """Bytes by `kind/name` of all that they hold; what two of them hold is named."""
+        sizes: dict[str, int] = {}
+        for head in shelf.heads:
+            where = f"{PACKS}/{head.name}"
+            try:
+                for entry in entries(head, self._reader(head.name)):
+                    name = "/".join(name_of(entry.key))
+                    if name in sizes:
+                        strange.append(Problem(f"holds {name}, as another pack does", where))
+                    sizes[name] = entry.size_bytes
+            except (DamagedPack, Unreadable) as fault:
+                strange.append(Problem(str(fault), where))
+        return sizes
+
+    def read(self, shelf: Shelf, name: str, size_bytes_max: int) -> bytes | None:
+        """A record's bytes; None if no pack holds it. Raises Unreadable."""
+        found = self._find(shelf, name)
+        if found is None:
+            return None
+        head, entry = found
+        if entry.size_bytes > size_bytes_max:
+            raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
+        payload = self._reader(head.name)(entry.payload_offset, entry.size_bytes)
+        if not entry.fits(payload):
+            raise Unreadable(f"is damaged in {PACKS}/{head.name}")
+        return payload
+
+    def agrees(self, shelf: Shelf, name: str, payload: bytes) -> bool:
+        """Whether the loose file of this name is what its pack holds."""
+        found = self._find(shelf, name)
+        return found is not None and found[1].fits(payload)
+
+    def problems(self, shelf: Shelf, on_bytes: Callable[[int], None]) -> Iterator[Problem]:
+        """All that is wrong with the bytes of these packs, record by record."""
+        for head in (*shelf.heads, *shelf.superseded):
+            where = f"{PACKS}/{head.name}"
+            try:
+                for entry, what in faults(head, self._reader(head.name)):
+                    about = "" if entry is None else "/".join(name_of(entry.key)) + " in it "
+                    yield Problem(about + what, where)
+            except (DamagedPack, Unreadable) as fault:
+                yield Problem(str(fault), where)
+            on_bytes(head.size_bytes)
+
+    def _find(self, shelf: Shelf, name: str) -> tuple[Head, Entry] | None:
+        kind, _, rest = name.partition("/")
+        key = key_of(kind, rest)
+        for head in shelf.heads if key is not None else ():
+            assert key is not None
+            try:
+                entry = find(head, self._reader(head.name), key)
+            except DamagedPack as fault:
+                raise Unreadable(str(fault)) from None
+            if entry is not None:
+                return head, entry
+        return None
+
+    def _head(self, name: str) -> Head:
+        with open_plain(self._directory / name) as file:
+            found = os.fstat(file.fileno())
+            identity = (name, found.st_ino, found.st_size, found.st_mtime_ns)
+            if identity not in self._known:
+                if found.st_size > PACK_BYTES_MAX:
+                    raise Unreadable(f"is longer than {PACK_BYTES_MAX} bytes")
+                self._open.pop(name, None)  # of another file by this name
+                try:
+                    self._known[identity] = open_pack(name, found.st_size, _reader(file))
+                except DamagedPack as fault:
+                    raise Unreadable(str(fault)) from None
+        return self._known[identity]
+
+    def _reader(self, name: str) -> ReadAt:
+        """What is opened stays so for a while: thousands of records are looked for in each pack."""
+        file = self._open.pop(name, None) or open_plain(self._directory / name)
+        self._open[name] = file
+        if len(self._open) > FILES_OPEN_MAX:
+            self._open.popitem(last=False)
+        return _reader(file)
+
+
+def _reader(file: FileIO) -> ReadAt:
+    def read(offset: int, size_bytes: int) -> bytes:
+        try:
+            return os.pread(file.fileno(), size_bytes, offset)
+        except OSError as fault:
+            raise unreadable(fault) from None
+
+    return read

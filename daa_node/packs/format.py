@@ -1,0 +1,256 @@
+"""Many small records in one file: what a pack looks like, byte by byte. Pure.
+
+    pack    = header record* index footer
+    header  = "daa pack", u32 how many packs it replaces, their names (32 bytes each)
+    record  = key, u32 payload size, check, payload
+    index   = an entry a record: key, u64 where the record begins, u32 payload size, check
+    footer  = u64 where the index begins, u32 how many records, "pack end"
+
+Numbers are big-endian. A key is a byte for the shelf and 32 bytes of the record's own name; records
+and entries lie in the order of their keys, each key once, without gaps: so an index is searched by
+halves, and two packs merge in one pass. A check is the first 16 bytes of blake3 over key and
+payload. The name of a pack is the blake3 of header, index and footer: it covers every byte,
+payloads through their checks, and tells whether an index that was made anew from the records is
+the one that was lost.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from struct import Struct
+
+from daa_dag.ids import DIGEST_BYTES, digest_of
+
+PACKS = "packs"  # the folder beside those of the kinds
+# A kind, and how its names end after the 64 digits. A key begins with the place in this table: it
+# only ever grows at its end.
+SHELVES = (
+    ("vertices", ""),
+    ("blocks", ""),
+    ("certificates", ".exec"),
+    ("certificates", ".final"),
+    ("deltas", ""),
+    ("manifests", ""),
+    ("chunks", ""),
+)
+
+RECORD_BYTES_MAX = 4 * 2**20  # a larger blob is one file well spent
+RECORDS_MAX = 2**16  # of a pack: its index of 4 MB is read at once
+BYTES_MAX = 2**30  # of a pack's records: so much room, twice, takes the longest merge
+REPLACES_MAX = 64
+WINDOW = 64  # entries that are read at once: 4 kB
+
+KEY_BYTES = 1 + DIGEST_BYTES
+CHECK_BYTES = 16
+_MAGIC, _END = b"daa pack", b"pack end"
+_HEADER = Struct(">8sI")
+_RECORD = Struct(f">{KEY_BYTES}sI{CHECK_BYTES}s")
+_ENTRY = Struct(f">{KEY_BYTES}sQI{CHECK_BYTES}s")
+_FOOTER = Struct(">QI8s")
+PACK_BYTES_MAX = BYTES_MAX + RECORDS_MAX * (_RECORD.size + _ENTRY.size) + 4096
+
+ReadAt = Callable[[int, int], bytes]  # so many bytes from there; fewer where the file ends
+
+
+class DamagedPack(Exception):
+    """Bytes that are no pack, or not the one that its name says; in words for the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a record lies in its pack."""
+
+    key: bytes
+    offset: int  # of the record, in bytes
+    size_bytes: int  # of its payload
+    check: bytes
+
+    @property
+    def payload_offset(self) -> int:
+        return self.offset + _RECORD.size
+
+    @property
+    def end(self) -> int:
+        return self.payload_offset + self.size_bytes
+
+    def fits(self, payload: bytes | memoryview) -> bool:
+        """Whether these are the bytes that were packed."""
+        return len(payload) == self.size_bytes and check_of(self.key, payload) == self.check
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is kept in memory of a pack: nothing that grows with its records."""
+
+    name: str  # 64 hex digits
+    replaces: tuple[str, ...]
+    records_offset: int
+    index_offset: int
+    count: int
+    size_bytes: int
+
+
+def key_of(kind: str, name: str) -> bytes | None:
+    """None for what no pack holds."""
+    digits, dot, rest = name.partition(".")
+    shelf = (kind, dot + rest)
+    if shelf not in SHELVES or len(digits) != 2 * DIGEST_BYTES:
+        return None
+    try:
+        digest = bytes.fromhex(digits)
+    except ValueError:
+        return None
+    return bytes([SHELVES.index(shelf)]) + digest if digest.hex() == digits else None
+
+
+def name_of(key: bytes) -> tuple[str, str]:
+    """The kind and the name of a record. Raises DamagedPack."""
+    if key[0] >= len(SHELVES):
+        raise DamagedPack(f"has a record on shelf {key[0]}, which this program does not know")
+    kind, suffix = SHELVES[key[0]]
+    return kind, key[1:].hex() + suffix
+
+
+def check_of(key: bytes, payload: bytes | memoryview) -> bytes:
+    return digest_of(key + payload)[:CHECK_BYTES]
+
+
+class PackWriter:
+    """Writes one pack, record by record, in the order of their keys."""
+
+    def __init__(self, write: Callable[[bytes], object], replaces: Sequence[str] = ()) -> None:
+        """Each piece goes to `write`."""
+        assert len(replaces) <= REPLACES_MAX
+        self._write = write
+        names = b"".join(bytes.fromhex(name) for name in replaces)
+        self._header = _HEADER.pack(_MAGIC, len(replaces)) + names
+        self._index = bytearray()
+        self._last = b""
+        self._end = len(self._header)
+        write(self._header)
+
+    def add(self, key: bytes, payload: bytes, check: bytes | None = None) -> None:
+        """`check` is another pack's, where a record moves that may be damaged already."""
+        assert self._last < key, "in the order of keys, each once"
+        check = check or check_of(key, payload)
+        self._index += _ENTRY.pack(key, self._end, len(payload), check)
+        self._write(_RECORD.pack(key, len(payload), check))
+        self._write(payload)
+        self._last, self._end = key, self._end + _RECORD.size + len(payload)
+
+    def finish(self) -> str:
+        """The name of the pack."""
+        count = len(self._index) // _ENTRY.size
+        assert 0 < count <= RECORDS_MAX
+        index = bytes(self._index)
+        footer = _FOOTER.pack(self._end, count, _END)
+        self._write(index)
+        self._write(footer)
+        return digest_of(self._header + index + footer).hex()
+
+
+def open_pack(name: str, size_bytes: int, read: ReadAt) -> Head:
+    """Header, index and footer, checked against the name. Raises DamagedPack."""
+    replaces = _replaced(read)
+    start = _HEADER.size + DIGEST_BYTES * len(replaces)
+    if size_bytes < start + _ENTRY.size + _FOOTER.size:
+        raise DamagedPack("ends too soon")
+    footer = read(size_bytes - _FOOTER.size, _FOOTER.size)
+    index_offset, count, end = _FOOTER.unpack(footer)
+    whole = index_offset + count * _ENTRY.size + _FOOTER.size == size_bytes
+    if end != _END or not whole or not 0 < count <= RECORDS_MAX or index_offset < start:
+        raise DamagedPack("does not end as a pack does: it is cut, longer or damaged")
+    covered = read(0, start) + read(index_offset, count * _ENTRY.size) + footer
+    if digest_of(covered).hex() != name:
+        raise DamagedPack("has another index than its name says")
+    return Head(name, replaces, start, index_offset, count, size_bytes)
+
+
+def rescued(name: str, size_bytes: int, read: ReadAt) -> bytes | None:
+    """Index and footer made anew from the records, where that gives the name; else None.
+
+    What lies in front of them is `rescued_offset` bytes long.
+    """
+    try:
+        header = read(0, _HEADER.size + DIGEST_BYTES * len(_replaced(read)))
+    except DamagedPack:
+        return None
+    index, at, count = bytearray(), len(header), 0
+    while count < RECORDS_MAX and (entry := _record_at(at, size_bytes, read)) is not None:
+        index += _ENTRY.pack(entry.key, entry.offset, entry.size_bytes, entry.check)
+        at, count = entry.end, count + 1
+    tail = bytes(index) + _FOOTER.pack(at, count, _END)
+    return tail if digest_of(header + tail).hex() == name else None
+
+
+def rescued_offset(tail: bytes) -> int:
+    """Where an index that was made anew begins."""
+    offset: int = _FOOTER.unpack(tail[-_FOOTER.size :])[0]
+    return offset
+
+
+def _record_at(at: int, size_bytes: int, read: ReadAt) -> Entry | None:
+    """The record that begins there, by itself."""
+    head = read(at, _RECORD.size)
+    if len(head) < _RECORD.size:
+        return None
+    key, payload_bytes, check = _RECORD.unpack(head)
+    entry = Entry(key, at, payload_bytes, check)
+    inside = payload_bytes <= RECORD_BYTES_MAX and entry.end <= size_bytes
+    return entry if inside and entry.fits(read(entry.payload_offset, payload_bytes)) else None
+
+
+def _replaced(read: ReadAt) -> tuple[str, ...]:
+    header = read(0, _HEADER.size)
+    if len(header) < _HEADER.size:
+        raise DamagedPack("is too short to be a pack")
+    magic, count = _HEADER.unpack(header)
+    if magic != _MAGIC or count > REPLACES_MAX:
+        raise DamagedPack("does not begin as a pack does")
+    names = read(_HEADER.size, count * DIGEST_BYTES)
+    if len(names) < count * DIGEST_BYTES:
+        raise DamagedPack("ends in its header")
+    starts = range(0, len(names), DIGEST_BYTES)
+    return tuple(names[at : at + DIGEST_BYTES].hex() for at in starts)
+
+
+def find(head: Head, read: ReadAt, key: bytes) -> Entry | None:
+    """By halves; the pack was opened, so its index is in order."""
+    low, high = 0, head.count
+    while high - low > WINDOW:
+        middle = (low + high) // 2
+        if read(head.index_offset + middle * _ENTRY.size, KEY_BYTES) <= key:
+            low = middle
+        else:
+            high = middle
+    return next((e for e in _entries(head, read, low, high) if e.key == key), None)
+
+
+def entries(head: Head, read: ReadAt) -> Iterator[Entry]:
+    """All of them, in the order of keys; few in memory at a time."""
+    for low in range(0, head.count, WINDOW):
+        yield from _entries(head, read, low, min(head.count, low + WINDOW))
+
+
+def _entries(head: Head, read: ReadAt, low: int, high: int) -> Iterator[Entry]:
+    window = read(head.index_offset + low * _ENTRY.size, (high - low) * _ENTRY.size)
+    if len(window) < (high - low) * _ENTRY.size:
+        raise DamagedPack("ends in its index")
+    for fields in _ENTRY.iter_unpack(window):
+        yield Entry(*fields)
+
+
+def faults(head: Head, read: ReadAt) -> Iterator[tuple[Entry | None, str]]:
+    """All that is wrong with the records, in words; with whose it is, where that is known."""
+    at, last = head.records_offset, b""
+    for entry in entries(head, read):
+        if entry.key <= last or entry.offset != at or entry.size_bytes > RECORD_BYTES_MAX:
+            yield None, "has an index that is out of order, has gaps, or names a record twice"
+            return
+        expected = _RECORD.pack(entry.key, entry.size_bytes, entry.check)
+        if read(at, _RECORD.size) != expected:
+            yield entry, "begins otherwise than the index says"
+        if not entry.fits(read(entry.payload_offset, entry.size_bytes)):
+            yield entry, "is damaged"
+        at, last = entry.end, entry.key
+    if at != head.index_offset:
+        yield None, "has bytes between its records and its index"

@@ -1,0 +1,374 @@
+"""Records move into packs, and packs into larger ones, and at no moment is anything lost."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from io import FileIO
+from pathlib import Path
+
+import pytest
+
+from daa_dag.chunking import manifest_of
+from daa_dag.ids import BlobRoot, digest_of
+from daa_node.adapters import pack_directory
+from daa_node.adapters.blob_directory import BlobDirectory
+from daa_node.errors import StorageFailed
+from daa_node.packs.merging import MERGED
+
+KINDS = ("blocks", "certificates", "deltas", "manifests")
+Contents = dict[tuple[str, str], bytes]
+
+
+def fill(store: BlobDirectory, start: int, count: int) -> Contents:
+    """So many blocks, a certificate and a delta with its manifest beside each third."""
+    made: Contents = {}
+    for number in range(start, start + count):
+        name, payload = digest_of(b"%d" % number).hex(), b"payload %d" % number
+        made["blocks", name] = payload
+        if number % 3 == 0:
+            made["certificates", f"{name}.final"] = payload * 9
+            manifest = manifest_of(payload, [4, len(payload) - 4])
+            made["deltas", manifest.root.hex()] = payload
+            made["manifests", manifest.root.hex()] = manifest.encode()
+    for (kind, name), payload in made.items():
+        store.records.put_record(kind, name, payload, durable=False)  # or a test takes minutes
+    return made
+
+
+def assert_holds(store: BlobDirectory, wanted: Contents) -> None:
+    for (kind, name), payload in wanted.items():
+        assert store.get_record(kind, name) == payload, f"{kind}/{name}"
+        assert store.has_record(kind, name)
+    for kind in KINDS:
+        assert store.record_names(kind) == sorted(n for k, n in wanted if k == kind)
+
+
+def packs_in(store: BlobDirectory) -> list[Path]:
+    return sorted((store.records.root / "packs").glob("*"))
+
+
+def loose_in(store: BlobDirectory) -> list[Path]:
+    return [p for kind in KINDS for p in (store.records.root / kind).glob("*")]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobDirectory:
+    return BlobDirectory(tmp_path / "chain")
+
+
+def merged_away(store: BlobDirectory, start: int = 0) -> Contents:
+    """Enough packs for a merge."""
+    made: Contents = {}
+    for number in range(MERGED):
+        made |= fill(store, start + number * 10, 10)
+        assert store.packs.pack(KINDS, 1) > 0
+    return made
+
+
+def test_what_is_packed_is_read_as_before_and_its_files_are_gone(store: BlobDirectory) -> None:
+    made = fill(store, 0, 30)
+    assert store.packs.pack(KINDS, len(made) + 1) == 0
+    assert store.packs.pack(KINDS, len(made)) == len(made)
+    assert loose_in(store) == []
+    assert len(packs_in(store)) == 1
+    assert_holds(store, made)
+    assert_holds(BlobDirectory(store.records.root), made)
+    assert store.get_record("blocks", "ab" * 32) is None
+    assert store.get_record("blocks", "other") is None
+
+
+def test_a_packed_blob_is_read_by_range_and_never_fetched_again(store: BlobDirectory) -> None:
+    fill(store, 0, 3)
+    payload = b"payload 0"
+    manifest = manifest_of(payload, [4, 5])
+    store.packs.pack(KINDS, 1)
+    assert store.blob_manifest("deltas", manifest.root) == manifest
+    assert store.read_chunk("deltas", manifest.root, 1) == payload[4:]
+    both = bytearray(9)
+    store.read_into("deltas", manifest.root, [1, 0], memoryview(both))
+    assert both == payload[4:] + payload[:4]
+    assert bytes(store.view_blob("deltas", manifest.root)) == payload
+    assert store.blob_roots("deltas") == [manifest.root]
+    store.make_durable("deltas", manifest.root)
+    assert store.begin_blob("deltas", manifest).missing() == []
+    again = store.records.scratch_file("delta")
+    again.write_bytes(payload)
+    store.adopt_file("deltas", again, manifest, durable=True)
+    assert (again.exists(), loose_in(store)) == (False, [])
+    store.delete_blob("deltas", manifest.root)
+    store.settle(["deltas"])
+    assert store.blob_manifest("deltas", manifest.root) is None
+    assert store.get_record("manifests", manifest.root.hex()) is None
+
+
+def test_packs_merge_and_what_was_deleted_goes_from_them(store: BlobDirectory) -> None:
+    made = merged_away(store)
+    assert len(packs_in(store)) == MERGED
+    assert store.packs.merge() == MERGED
+    assert store.packs.merge() == 0
+    assert len(packs_in(store)) == 1
+    assert_holds(store, made)
+    gone = [key for key in made if key[0] == "blocks"][::2]
+    for kind, name in gone:
+        del made[kind, name]
+        store.delete_record(kind, name)
+    assert_holds(store, made)
+    store.settle(["blocks"])
+    assert_holds(store, made)
+    assert_holds(BlobDirectory(store.records.root), made)
+    for kind, name in made:
+        store.delete_record(kind, name)
+    store.settle(KINDS)
+    assert packs_in(store) == []
+
+
+def test_what_was_deleted_and_came_again_is_packed_again(store: BlobDirectory) -> None:
+    made = fill(store, 0, 4)
+    store.packs.pack(KINDS, 1)
+    for kind, name in made:
+        store.delete_record(kind, name)
+    assert fill(store, 0, 4) == made
+    store.packs.pack(KINDS, 1)
+    assert_holds(store, made)
+    store.settle(KINDS)
+    assert_holds(BlobDirectory(store.records.root), made)
+
+
+def test_a_large_blob_stays_a_file_of_its_own(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daa_node.packs.format.RECORD_BYTES_MAX", 40)
+    made = fill(store, 0, 30)
+    small = [payload for payload in made.values() if len(payload) <= 40]
+    assert store.packs.pack(KINDS, 1) == len(small) < len(made)
+    assert len(loose_in(store)) == len(made) - len(small)
+    assert_holds(store, made)
+
+
+def test_one_packing_takes_no_more_than_it_may(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack_directory, "BATCH_RECORDS_MAX", 7)
+    made = fill(store, 0, 12)
+    sizes = []
+    while moved := store.packs.pack(KINDS, 1):
+        sizes.append(moved)
+        assert_holds(store, made)
+    assert sum(sizes) == len(made)
+    assert max(sizes) == 7
+
+
+class Stumble:
+    """The file system's calls that change something fail, or the process dies, at one of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: int, fault: BaseException) -> None:
+        self.left, self.fault, self.has_struck = at, fault, False
+        for name in ("fsync", "replace", "unlink", "mkdir"):
+            patch.setattr(os, name, self._wrapped(getattr(os, name)))
+
+    def _wrapped(self, call: Callable[..., object]) -> Callable[..., object]:
+        def stumbling(*arguments: object, **named: object) -> object:
+            if self.left == 0 or (self.has_struck and isinstance(self.fault, KeyboardInterrupt)):
+                self.has_struck, self.left = True, -1
+                raise self.fault
+            self.left -= 1
+            return call(*arguments, **named)
+
+        return stumbling
+
+
+FAULTS = (KeyboardInterrupt(), OSError(errno.EIO, "Input/output error"), OSError(errno.ENOSPC, ""))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["dies", "EIO", "ENOSPC"])
+@pytest.mark.parametrize("verb", ["pack", "merge", "purge"])
+def test_nothing_is_lost_whichever_step_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, fault: BaseException
+) -> None:
+    template = BlobDirectory(tmp_path / "chain")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _file: None)
+        whole = merged_away(template)
+        if verb == "pack":
+            whole |= fill(template, 1000, 3)
+    for step in range(200):
+        store, made = BlobDirectory(tmp_path / str(step) / "chain"), dict(whole)
+        shutil.copytree(template.records.root, store.records.root)
+        doomed = next(iter(made))
+        acts: dict[str, Callable[[], object]] = {
+            "pack": partial(store.packs.pack, KINDS, 1),
+            "merge": store.packs.merge,
+            "purge": store.packs.purge,
+        }
+        act = acts[verb]
+        if verb == "purge":
+            store.delete_record(*doomed)
+            del made[doomed]
+        with monkeypatch.context() as patch:
+            stumble = Stumble(patch, step, fault)
+            try:
+                act()
+            except (KeyboardInterrupt, StorageFailed):
+                assert stumble.has_struck
+        if not isinstance(fault, KeyboardInterrupt):
+            assert_holds(store, made)  # the same process goes on
+            act()
+            assert_holds(store, made)
+        again = BlobDirectory(store.records.root)
+        again.sweep()
+        if verb == "purge" and isinstance(fault, KeyboardInterrupt):
+            again.delete_record(*doomed)  # its writer's note has it done again
+            again.settle([doomed[0]])
+        assert_holds(again, made)
+        names = [path.name for path in packs_in(again)]
+        assert len(names) == len(set(names)) <= MERGED + 1
+        assert not list(again.records.scratch.glob("*"))
+        if not stumble.has_struck:
+            assert step > 3
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_a_pack_that_comes_out_otherwise_than_it_was_written_is_not_kept(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fill(store, 0, 10)
+
+    def spoilt(path: Path) -> object:
+        content = bytearray(path.read_bytes())
+        content[80] ^= 1
+        path.write_bytes(content)
+        return FileIO(path)
+
+    monkeypatch.setattr(pack_directory, "FileIO", spoilt)
+    with pytest.raises(StorageFailed, match="a new pack"):
+        store.packs.pack(KINDS, 1)
+    assert len(loose_in(store)) == len(made)
+    assert packs_in(store) == []
+
+
+def test_a_lost_index_is_made_anew_at_the_next_start(store: BlobDirectory) -> None:
+    made = fill(store, 0, 10)
+    store.packs.pack(KINDS, 1)
+    (path,) = packs_in(store)
+    content = path.read_bytes()
+    for damaged in (content[:-9], content + b"foreign", content[:-100] + bytes(100)):
+        path.write_bytes(damaged)
+        assert_holds(BlobDirectory(store.records.root), made)
+        assert path.read_bytes() == content
+    path.write_bytes(content[: len(content) // 3])
+    with pytest.raises(StorageFailed, match="put a good copy in its place"):
+        BlobDirectory(store.records.root).get_record("blocks", "ab" * 32)
+
+
+def test_a_rotten_record_is_refused_and_neither_lost_nor_taken_for_good_by_a_merge(
+    store: BlobDirectory,
+) -> None:
+    made = merged_away(store)
+    (kind, name), payload = next(iter(made.items()))
+    path = next(p for p in packs_in(store) if payload in p.read_bytes())
+    path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload)), 1))
+    assert store.packs.merge() == MERGED
+    with pytest.raises(StorageFailed, match=f"{kind}/{name} is damaged in its pack"):
+        store.get_record(kind, name)
+    del made[kind, name]
+    for (other, key), good in made.items():
+        assert store.get_record(other, key) == good
+
+
+def test_a_good_file_beside_a_rotten_record_is_kept(store: BlobDirectory) -> None:
+    made = fill(store, 0, 1)
+    store.packs.pack(KINDS, 1)
+    (path,) = packs_in(store)
+    path.write_bytes(path.read_bytes().replace(b"payload", b"rotten!"))
+    assert fill(store, 0, 1) == made
+    again = BlobDirectory(store.records.root)
+    again.packs.pack(KINDS, 1)
+    assert_holds(again, made)
+
+
+def test_readers_see_everything_at_every_moment_of_packing_and_merging(
+    store: BlobDirectory,
+) -> None:
+    made = merged_away(store) | fill(store, 500, 40)
+    failures: list[str] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            for (kind, name), payload in made.items():
+                try:
+                    if store.get_record(kind, name) != payload:
+                        failures.append(f"{kind}/{name} is not there")
+                    if kind == "deltas":
+                        root = BlobRoot(bytes.fromhex(name))
+                        store.read_chunk("deltas", root, 0)
+                        store.view_blob("deltas", root)
+                except StorageFailed as fault:
+                    failures.append(str(fault))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for start in range(1000, 1200, 10):
+        fill(store, start, 10)
+        store.packs.pack(KINDS, 1)
+        store.packs.merge()
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not failures, failures[:3]
+    assert len(packs_in(store)) <= 2 * MERGED
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {top!r})
+from daa_node.adapters.blob_directory import BlobDirectory
+from tests.daa_node.adapters.test_pack_directory import KINDS, fill
+store = BlobDirectory(Path(sys.argv[1]))
+store.sweep()
+start = int(sys.argv[2])
+while True:
+    fill(store, start, 10)
+    print(start, flush=True)
+    store.packs.pack(KINDS, 1)
+    store.packs.merge()
+    start += 10
+"""
+
+
+@pytest.mark.long
+def test_a_process_that_is_killed_while_it_packs_loses_nothing(tmp_path: Path) -> None:
+    root, top = tmp_path / "chain", str(Path(__file__).parents[3])
+    made: Contents = {}
+    start = 0
+    for turn in range(30):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED.format(top=top), str(root), str(start)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        first = process.stdout.readline()  # something is there to be packed
+        time.sleep(0.011 * turn)
+        process.send_signal(signal.SIGKILL)
+        printed = [int(first), *(int(line) for line in process.stdout)]
+        process.wait()
+        scratch = BlobDirectory(tmp_path / f"expected-{turn}")
+        for begun in printed:
+            made |= fill(scratch, begun, 10)
+        start = printed[-1] + 10
+        again = BlobDirectory(root)
+        again.sweep()
+        for (kind, name), payload in made.items():
+            assert again.get_record(kind, name) == payload, f"turn {turn}: {kind}/{name}"
+    assert start >= 300
