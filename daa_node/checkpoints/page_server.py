@@ -143,7 +143,7 @@ async def _end_of_page(
     certificate = await _certified(chain, path)
     if certificate is not None:
         return certificate
-    lowest_id = chain.path.lowest_above(block_id, chain.certified)
+    lowest_id = chain.path.lowest_above(block_id, chain.certified.__contains__)
     if lowest_id is None:
         return None
     lowest = await _final(chain, lowest_id)

@@ -36,7 +36,7 @@ class Certificates:
 
     @property
     def has_some(self) -> bool:
-        return len(self._chain.graph) > 1  # the genesis has no certificate
+        return len(self._chain.heights) > 1  # the genesis has no certificate
 
     async def make(self, draw: Draw) -> Piece | None:
         """Of a vertex, some of its signatures. Raises StorageFailed."""
@@ -74,7 +74,7 @@ class Links:
 
     @property
     def has_some(self) -> bool:
-        return len(self._chain.graph) > 1
+        return len(self._chain.heights) > 1
 
     async def make(self, draw: Draw) -> Piece | None:
         """A run of the chain. Raises StorageFailed."""
@@ -106,7 +106,7 @@ class SnapshotChunks:
 
     @property
     def has_some(self) -> bool:
-        return len(self._chain.graph) > self._every
+        return len(self._chain.heights) > self._every
 
     async def make(self, draw: Draw) -> Piece | None:
         """Of a snapshot, some neighbouring chunks. Raises StorageFailed."""
@@ -131,22 +131,20 @@ class SnapshotChunks:
         tip = (await self._chain.newest()).height
         back = draw("snapshot") % NEWEST_SNAPSHOTS
         height = (tip // self._every - back) * self._every
-        for vertex_id in self._chain.graph.at_height(height) if height > 0 else ():
-            vertex = await self._chain.vertex(vertex_id)
-            manifests = None if vertex is None else await self._chain.snapshot(vertex)
-            if manifests is not None:
-                return height, manifests[draw("vector") % 2].digests
-        return None
+        vertex_id = self._chain.heights.at(height) if height > 0 else None
+        vertex = None if vertex_id is None else await self._chain.vertex(vertex_id)
+        manifests = None if vertex is None else await self._chain.snapshot(vertex)
+        return None if manifests is None else (height, manifests[draw("vector") % 2].digests)
 
 
 async def _drawn_vertex(chain: ChainStore, draw: Draw, lowest: int) -> Vertex:
     """One of those held, each second time the newest. Raises StorageFailed."""
     newest = await chain.newest()
     height = lowest + draw("height") % max(1, newest.height - lowest + 1)
-    at_height = chain.graph.at_height(height)
-    if draw("newest") % 2 == 0 or not at_height:
+    vertex_id = chain.heights.at(height)
+    if draw("newest") % 2 == 0 or vertex_id is None:
         return newest
-    return await chain.vertex(at_height[0]) or newest
+    return await chain.vertex(vertex_id) or newest
 
 
 def _spoil(entries: Sequence[bytes], draw: Draw) -> tuple[frozenset[int], list[bytes]]:

@@ -105,7 +105,7 @@ class Slices:
 
     @property
     def has_some(self) -> bool:
-        return len(self._shop.chain.graph) > 1
+        return len(self._shop.chain.heights) > 1
 
     async def make(self, draw: Draw) -> Piece | None:
         """Raises NodeError."""

@@ -109,28 +109,26 @@ class History:
     async def recall(self) -> None:
         """List the rounds that the chain holds already; each loss is what the next set reported.
 
-        One vertex at a time, and proofs of those alone that are listed: a chain may be long.
+        One vertex at a time, and those alone that are listed: a chain may be long.
         """
-        chain, ids = self._chain, self._chain.graph.canonical_order()
+        chain, heights = self._chain, self._chain.heights
         self.records.clear()
         below: Vertex | None = None
-        for place, vertex_id in enumerate(ids):
+        for vertex_id in heights.ids(max(0, len(heights) - ROUNDS_LISTED_MAX)):
             vertex = await chain.vertex(vertex_id)
             if vertex is None:
                 continue
             if below is not None:
                 told = told_loss_micronats(vertex)
-                is_listed = place > len(ids) - ROUNDS_LISTED_MAX
-                await self._recall_one(below, told and told / 1e6, is_listed)
+                await self._recall_one(below, told and told / 1e6)
             below = vertex
         if below is not None:
-            await self._recall_one(below, self.loss_nats, is_listed=True)
+            await self._recall_one(below, self.loss_nats)
 
-    async def _recall_one(self, vertex: Vertex, loss_nats: float | None, is_listed: bool) -> None:
+    async def _recall_one(self, vertex: Vertex, loss_nats: float | None) -> None:
         self.loss_watch.look_back([loss_nats])
-        if is_listed:
-            proof = await self._chain.exec_certificate(vertex.vertex_id)
-            self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
+        proof = await self._chain.exec_certificate(vertex.vertex_id)
+        self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
 
     async def recall_anew(self, newest: Vertex) -> None:
         """The same after a gap was crossed; the newest is news."""

@@ -163,7 +163,7 @@ class ChainMaker:
                 round=self.round,
                 author=keys.node_id,
                 base_vertex_id=self.newest.vertex_id,
-                blob_root=BlobRoot(bytes(digest_of(keys.node_id + bytes([self.round])))),
+                blob_root=BlobRoot(bytes(digest_of(keys.node_id + b"%d" % self.round))),
                 size_bytes=100,
                 codec="int8",
                 steps=10,

@@ -30,7 +30,7 @@ async def forget_work(maker: ChainMaker) -> None:
 
 
 async def at_height(maker: ChainMaker, height: int) -> Vertex:
-    vertex = await maker.chain.vertex(maker.chain.graph.at_height(height)[0])
+    vertex = await maker.chain.vertex(list(maker.chain.heights.ids())[height])
     assert vertex is not None
     return vertex
 

@@ -115,10 +115,10 @@ def test_a_deleted_file_is_named(chain: Path, whole: ChainMaker) -> None:
 def test_a_vertex_deleted_with_its_certificate_and_delta_is_missed(
     chain: Path, whole: ChainMaker
 ) -> None:
-    links = [whole.chain.graph.link(v) for v in whole.chain.graph.at_height(2)]
-    assert links[0] is not None
-    vertex_id = links[0].vertex_id.hex()
-    vertex = trio.run(whole.chain.vertex, links[0].vertex_id)
+    second = whole.chain.heights.at(2)
+    assert second is not None
+    vertex_id = second.hex()
+    vertex = trio.run(whole.chain.vertex, second)
     assert vertex is not None
     for name in (
         f"vertices/{vertex_id}",
@@ -184,7 +184,8 @@ def test_a_trusted_vertex_tells_this_past_from_another(
             await maker.publish(await maker.make_round())
 
     other = made(tmp_path / "other", play)  # the same keys have signed it
-    (vertex_id,) = whole.chain.graph.at_height(3)
+    vertex_id = whole.chain.heights.at(3)
+    assert vertex_id is not None
     assert verify_chain(other, FACTS).ok
     assert verify_chain(chain, FACTS, anchor=Anchor(vertex_id)).ok
     report = verify_chain(other, FACTS, anchor=Anchor(vertex_id))
@@ -194,7 +195,7 @@ def test_a_trusted_vertex_tells_this_past_from_another(
 def test_a_replay_from_a_trusted_vertex_leaves_out_what_lies_below_its_snapshot(
     chain: Path, whole: ChainMaker
 ) -> None:
-    heights = {h: whole.chain.graph.at_height(h)[0] for h in (1, 3, 4)}
+    heights = dict(enumerate(whole.chain.heights.ids()))
     assert verify_chain(chain, FACTS, anchor=Anchor(heights[1], starts_replay=True)).ok
     report = verify_chain(chain, FACTS, anchor=Anchor(heights[3], starts_replay=True))
     assert (report.ok, report.replayed_from) == (True, SNAPSHOT_EVERY)
@@ -399,7 +400,8 @@ def test_a_pruned_chain_is_verified_from_its_snapshot(chain: Path, whole: ChainM
 def test_a_delta_missing_below_a_snapshot_that_is_no_floor_is_named(
     chain: Path, whole: ChainMaker
 ) -> None:
-    (vertex_id,) = whole.chain.graph.at_height(1)
+    vertex_id = whole.chain.heights.at(1)
+    assert vertex_id is not None
     vertex = trio.run(whole.chain.vertex, vertex_id)
     assert vertex is not None
     (chain / "deltas" / vertex.delta_root.hex()).unlink()

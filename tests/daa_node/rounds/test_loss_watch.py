@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from daa_dag.checkpoint import Vertex
-from daa_dag.graph import CheckpointGraph
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.heights import Heights
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.history import (
@@ -26,14 +26,14 @@ class ShortChain:
     """Vertices one upon the other, each with what its contributors measured of the one below."""
 
     def __init__(self, *measured: tuple[int, ...]) -> None:
-        self.graph = CheckpointGraph()
+        self.heights = Heights()
         self._vertices: dict[bytes, Vertex] = {}
         below: Vertex | None = None
         for height, micronats in enumerate(measured):
             parents = () if below is None else (below.vertex_id,)
             below = replace(with_losses(*micronats), height=height, parents=parents)
             self._vertices[below.vertex_id] = below
-            self.graph.add(below)
+            self.heights.add(below)
         assert below is not None
         self.newest = below
         self.proofs_read = 0

@@ -1,0 +1,118 @@
+"""A chain of many rounds in one directory: its files and bytes, memory, and how soon it is open.
+
+    python -m benchmarks.history --rounds 20000 --dir /tmp/months
+
+Publishes vertices with blocks, signed certificates, deltas and snapshots of a model of a few
+thousand parameters, by the daemon's own code, packs as a daemon does, and opens the directory anew
+in a process of its own. Nothing is synced, or it would measure the disk; nothing is trained.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import trio
+
+from daa_dag.retention import Retention
+from daa_node.checkpoints.packing import Packing
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.observability.events import EventLog
+from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker
+
+
+def anonymous_mb() -> float:
+    """Of this process, in 10^6 bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
+def files_of(directory: Path) -> tuple[int, int]:
+    """How many, and their bytes as `du` counts them."""
+    found = [path.stat() for path in directory.rglob("*") if path.is_file()]
+    return len(found), sum(one.st_blocks * 512 for one in found)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+async def grow(maker: ChainMaker, rounds: int, every: int) -> None:
+    """Publish so many rounds; tell of every so many."""
+    await maker.open()
+    packing = Packing(maker.chain, Retention(), EventLog(lambda: 0, lambda event: None))
+    began_s, walked = time.monotonic(), 0.0
+    for number in range(1, rounds + 1):
+        made = await maker.make_round()
+        before_s = time.monotonic()
+        await maker.publish(made)
+        await packing.run()
+        if made.certified is not None:  # what a round leaves in the work store
+            for kind in ("updates", "states"):
+                for root in (await maker.work.blob_roots(kind))[:-6]:
+                    await maker.work.delete_blob(kind, root)
+        walked += time.monotonic() - before_s
+        if number == 1000 or number % every == 0:
+            files, size_bytes = files_of(maker.chain_directory)
+            say(
+                f"round {number}: {files} files, {size_bytes / 1e6:.1f} MB, anonymous memory "
+                f"{anonymous_mb():.1f} MB, {1e3 * walked / number:.1f} ms a round to publish, "
+                f"{time.monotonic() - began_s:.0f} s"
+            )
+
+
+def opened(directory: Path) -> None:
+    """What a start reads of the chain."""
+    maker = ChainMaker(directory)
+    before_mb, began_s = anonymous_mb(), time.monotonic()
+
+    async def run() -> None:
+        await maker.open()
+        tip, _ = maker.chain.final_tip
+        await maker.chain.resume_point()
+        say(f"tip: epoch {tip.epoch}, height {tip.height}")
+
+    trio.run(run)
+    say(
+        f"opened in {time.monotonic() - began_s:.2f} s, "
+        f"{anonymous_mb() - before_mb:.1f} MB of anonymous memory more"
+    )
+
+
+def verified(directory: Path) -> None:
+    """All of it, by `checkpoint verify`'s own function."""
+    began_s = time.monotonic()
+    report = verify_chain(directory / "chain", FACTS)
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    say(
+        f"verified {report.vertices} vertices, problems: {len(report.problems)}, in "
+        f"{time.monotonic() - began_s:.0f} s, peak memory {peak_mb:.0f} MB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--every", type=int, default=1000, help="rounds from line to line")
+    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--step", choices=("all", "open", "verify"), default="all")
+    arguments = parser.parse_args()
+    if arguments.step == "open":
+        return opened(arguments.dir)
+    if arguments.step == "verify":
+        return verified(arguments.dir)
+    sync, os.fsync = os.fsync, lambda _file: None
+    trio.run(grow, ChainMaker(arguments.dir), arguments.rounds, arguments.every)
+    os.fsync = sync
+    for step in ("open", "verify"):
+        command = [sys.executable, "-m", "benchmarks.history", "--dir", str(arguments.dir)]
+        subprocess.run([*command, "--step", step], check=True)
+
+
+if __name__ == "__main__":
+    main()
