@@ -75,6 +75,7 @@ class Contents:
 
     vertices: dict[VertexId, Vertex] = field(default_factory=dict)
     blocks: dict[BlockId, Block] = field(default_factory=dict)
+    # without their signatures
     finals: dict[BlockId, Certificate] = field(default_factory=dict)
     execs: dict[VertexId, Certificate] = field(default_factory=dict)
     # As far as the chain leads: each epoch's committee made the next one final.
@@ -96,19 +97,21 @@ def read_contents(
         lambda block: block.id.hex(),
     ):
         contents.blocks[block.id] = block
-    decoded = list(
-        reader.each(
+    unsigned = [
+        Certificate(certificate.statement, ())
+        for certificate in reader.each(
             CERTIFICATES,
             limits.certificate_bytes_max,
             lambda payload: _certificate_of(payload, facts),
             _certificate_name,
         )
-    )
-    contents.validators = _lead_on(facts.validators(), contents.blocks, decoded)
-    for certificate in decoded:
+    ]
+    verify = _Judge(files, facts).verify
+    contents.validators = _lead_on(facts.validators(), contents.blocks, unsigned, verify)
+    for certificate in unsigned:
         try:
-            contents.validators.verify(certificate)
-        except PeerFault as fault:
+            verify(certificate, contents.validators)
+        except (Unreadable, DagError, ConsensusError, PeerFault) as fault:
             name = f"{CERTIFICATES}/{_certificate_name(certificate)}"
             problems.append(Problem(f"is damaged or forged: {fault}", name))
             continue
@@ -118,6 +121,29 @@ def read_contents(
         else:
             contents.finals[BlockId(thing)] = certificate
     return contents
+
+
+class _Judge:
+    """Reads signatures when they are judged: those of a long chain do not fit into memory."""
+
+    def __init__(self, files: ChainReader, facts: ChainFacts) -> None:
+        self._files = files
+        self._facts = facts
+
+    def verify(self, certificate: Certificate, validators: Validators) -> None:
+        """Return when the file of this statement holds a quorum's signatures of it.
+
+        Raises PeerFault, or what reading and decoding raise, since the file may have changed.
+        """
+        name = f"{CERTIFICATES}/{_certificate_name(certificate)}"
+        payload = self._files.read(name, self._facts.limits.certificate_bytes_max, again=True)
+        signed = _certificate_of(payload, self._facts)
+        if signed.statement != certificate.statement:
+            raise PeerFault("other-statement", "it has changed since it was first read")
+        validators.verify(signed)
+
+
+_Verify = Callable[[Certificate, Validators], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +219,22 @@ def _certificate_of(payload: bytes, facts: ChainFacts) -> Certificate:
 
 
 def _lead_on(
-    validators: Validators, blocks: Mapping[BlockId, Block], certificates: Iterable[Certificate]
+    validators: Validators,
+    blocks: Mapping[BlockId, Block],
+    certificates: Iterable[Certificate],
+    verify: _Verify,
 ) -> Validators:
     """The history that the chain proves from its genesis up, each epoch by its own finalization."""
-    finals = [c for c in certificates if c.statement.kind is Kind.FINALIZE]
+    finals: dict[int, list[Certificate]] = {}  # by epoch, the latest view first
+    for certificate in certificates:
+        if certificate.statement.kind is Kind.FINALIZE:
+            finals.setdefault(certificate.statement.domain.epoch, []).append(certificate)
+    for of_epoch in finals.values():
+        of_epoch.sort(key=lambda certificate: -certificate.statement.view)
     below = next((b.id for b in blocks.values() if isinstance(b.payload, GenesisPayload)), None)
     while below is not None:
         epoch = validators.now.epoch
-        path = _proved_path(validators, blocks, finals, below)
+        path = _proved_path(validators, blocks, finals, below, verify)
         validators.follow(path)
         if validators.now.epoch == epoch:
             break
@@ -213,18 +247,12 @@ def _lead_on(
 def _proved_path(
     validators: Validators,
     blocks: Mapping[BlockId, Block],
-    finals: Iterable[Certificate],
+    finals: Mapping[int, Sequence[Certificate]],
     below: BlockId,
+    verify: _Verify,
 ) -> list[Block]:
     """The blocks above `below` that the furthest finalization of this epoch makes final."""
-    now = validators.now.epoch
-    # Of a later epoch one counts that names the same committee; this epoch's own come first.
-    slots = {
-        (c.statement.domain.epoch != now, -c.statement.domain.epoch, -c.statement.view): c
-        for c in finals
-        if c.statement.domain.epoch >= now
-    }
-    for _, certificate in sorted(slots.items(), key=lambda item: item[0]):
+    for certificate in _candidates(finals, validators.now.epoch):
         path: list[Block] = []
         value = certificate.statement.value
         block = blocks.get(BlockId(value)) if isinstance(value, bytes) else None
@@ -234,11 +262,18 @@ def _proved_path(
         if block is None:
             continue
         try:
-            validators.verify(certificate)
-        except PeerFault:
+            verify(certificate, validators)
+        except (Unreadable, DagError, ConsensusError, PeerFault):
             continue  # named when all certificates are judged
         return path[::-1]
     return []
+
+
+def _candidates(finals: Mapping[int, Sequence[Certificate]], epoch: int) -> Iterator[Certificate]:
+    """This epoch's own first; of a later epoch one counts that names the same committee."""
+    yield from finals.get(epoch, ())
+    for later in sorted((number for number in finals if number > epoch), reverse=True):
+        yield from finals[later]
 
 
 def _certified_thing(certificate: Certificate) -> bytes:

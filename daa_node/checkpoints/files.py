@@ -69,8 +69,11 @@ class ChainReader(Protocol):
 
     def listing(self) -> Listing: ...
 
-    def read(self, name: str, size_bytes_max: int) -> bytes:
-        """The file's bytes. Raises Unreadable, in words for the report."""
+    def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
+        """The file's bytes. Raises Unreadable, in words for the report.
+
+        `again`: they have been read, and counted, before.
+        """
         ...
 
 
@@ -94,9 +97,9 @@ class ChainFiles:
         self._shelf = before.shelf
         return before
 
-    def read(self, name: str, size_bytes_max: int) -> bytes:
+    def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
         payload = self._read(name, size_bytes_max)
-        self._on_bytes(len(payload))
+        self._on_bytes(0 if again else len(payload))
         return payload
 
     def pack_problems(self, listing: Listing) -> Iterator[Problem]:

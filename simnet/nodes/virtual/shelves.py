@@ -176,7 +176,7 @@ class _ChainOnDisk:
         note = self.content.get(f"{WORK}/{PUBLISHING}/{NOTE}")
         return listing_of(self.sizes, [] if note is None else groups_of(note, strange), strange)
 
-    def read(self, name: str, size_bytes_max: int) -> bytes:
+    def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
         payload = self._files.get(f"{CHAIN}/{name}")
         if payload is None:
             raise Unreadable("is missing")
