@@ -237,7 +237,8 @@ class BlobStore(Protocol):
 
     async def has_record(self, kind: str, name: str) -> bool: ...
 
-    async def record_names(self, kind: str) -> list[str]: ...
+    async def record_names(self, kind: str, packed: bool = True) -> list[str]:
+        """Of all, or of those that `pack` has not moved."""
 
     async def delete_record(self, kind: str, name: str) -> None: ...
 

@@ -199,7 +199,8 @@ class Wiring:
         await self._signer.load(history_exists=newest.height > 0 or parts.key_use.begun)
         await parts.offload.run(parts.key_use.begin)
         block, certificate = self.chain.final_tip
-        await self._member_list.follow_chain(self.chain.path_down(block.id))
+        self.chain.turns.matters = self._member_list.matters
+        await self._member_list.follow_chain(self.chain.turns.down_from(block.id))
         records = RecoveryStore(parts.work_store, DISK_LIMITS)
         certificates, blocks = await records.load()
         await records.forget((block.epoch, block.view))  # a crash may have come in between

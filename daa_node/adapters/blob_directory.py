@@ -70,10 +70,10 @@ class BlobDirectory:
     def has_record(self, kind: str, name: str) -> bool:
         return self.records.record_path(kind, name).is_file() or self.packs.has(kind, name)
 
-    def record_names(self, kind: str) -> list[str]:
+    def record_names(self, kind: str, packed: bool = True) -> list[str]:
         """Sorted; empty for a kind that was never written."""
         loose = self.records.record_names(kind)
-        found = self.packs.names(kind)
+        found = self.packs.names(kind) if packed else set[str]()
         return sorted(found.union(loose)) if found else loose
 
     def delete_record(self, kind: str, name: str) -> None:

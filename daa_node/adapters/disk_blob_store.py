@@ -39,8 +39,8 @@ class DiskBlobStore:
     async def has_record(self, kind: str, name: str) -> bool:
         return await self._run(lambda: self.directory.has_record(kind, name))
 
-    async def record_names(self, kind: str) -> list[str]:
-        return await self._run(lambda: self.directory.record_names(kind))
+    async def record_names(self, kind: str, packed: bool = True) -> list[str]:
+        return await self._run(lambda: self.directory.record_names(kind, packed))
 
     async def delete_record(self, kind: str, name: str) -> None:
         await self._run(lambda: self.directory.delete_record(kind, name))

@@ -33,7 +33,7 @@ class MemberList:
 
     async def follow_chain(self, path_down: AsyncIterator[Block]) -> None:
         """The history of validators follows from the chain on disk. Raises StorageFailed."""
-        changing = [block async for block in path_down if self._matters(block)]
+        changing = [block async for block in path_down if self.matters(block)]
         self._validators.follow(reversed(changing))
         self._epoch_told = self._validators.now.epoch
         self.changed()
@@ -66,7 +66,8 @@ class MemberList:
         committees = map(self._validators.committee, (max(0, epoch - 1), epoch))
         return min(believed(heights, committee) or 0 for committee in committees)
 
-    def _matters(self, block: Block) -> bool:
+    def matters(self, block: Block) -> bool:
+        """Whether who is a member may follow from it."""
         match block.payload:
             case SetPayload(evidence=evidence, operations=operations):
                 return bool(evidence or operations)

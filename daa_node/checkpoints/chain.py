@@ -20,10 +20,10 @@ from daa_consensus.bft.messages import (
 )
 from daa_consensus.errors import ConsensusError
 from daa_consensus.votes import Certificate
-from daa_dag.checkpoint import Vertex, decode_vertex
+from daa_dag.checkpoint import ZERO_ID, Vertex, decode_vertex
 from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
-from daa_dag.ids import BlobRoot, BlockId, Digest, VertexId, digest_of
+from daa_dag.ids import DIGEST_BYTES, BlobRoot, BlockId, Digest, VertexId, digest_of
 from daa_node.checkpoints.digests import Digests
 from daa_node.checkpoints.heights import Heights
 from daa_node.checkpoints.layout import (
@@ -31,10 +31,19 @@ from daa_node.checkpoints.layout import (
     CERTIFICATES,
     CHUNKS,
     MANIFESTS,
+    PROOFS,
     VERTICES,
     exec_name,
     final_name,
 )
+from daa_node.checkpoints.summary import (
+    HISTORY,
+    SUMMARY,
+    Summary,
+    encode_summary,
+    recalled,
+)
+from daa_node.checkpoints.turns import Turns
 from daa_node.checkpoints.writes import GroupWriter
 from daa_node.errors import StorageFailed
 from daa_node.prompt_lock import PromptLock
@@ -110,6 +119,7 @@ class ChainStore:
         self.furthest: dict[int, Furthest] = {}
         self.blocks_read = 0  # ever; whoever serves others tells by it what they cost
         self.certified = Digests()  # blocks whose own final certificate is here
+        self.turns = Turns(self.path_down, self.block)
 
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
         """Repair what a crash left, make the genesis files if there are none, learn the tips."""
@@ -117,8 +127,25 @@ class ChainStore:
         self._first = first_id
         block = record(BLOCKS, genesis_block.id.hex(), encode_block(genesis_block))
         await self.groups.add([[block, record(VERTICES, first_id.hex(), genesis_vertex.encode())]])
-        at_height = list[tuple[int, VertexId]]()
-        for name in await self.store.record_names(VERTICES):
+        summary = await recalled(self.store, self.work, first_id)
+        if summary is None or not await self._learn(summary, genesis_block):
+            self.heights, self.certified = Heights(), Digests()
+            self.turns.recall(None, BlockId(ZERO_ID))
+            self.furthest.clear()
+            await self._learn(None, genesis_block)
+
+    async def _learn(self, summary: Summary | None, genesis_block: Block) -> bool:
+        """Read what the summary has not; False if there is a gap between both."""
+        packed, at_height = summary is None, list[tuple[int, VertexId]]()
+        if summary is not None:
+            starts = range(0, len(summary.heights), DIGEST_BYTES)
+            ids = [VertexId(summary.heights[at : at + DIGEST_BYTES]) for at in starts]
+            at_height += enumerate(ids)
+            self.certified.take(summary.certified)
+            for epoch, view, block_id in summary.furthest:
+                self.furthest[epoch] = Furthest(view, BlockId(block_id))
+            self.turns.recall(summary.turns, summary.turns_tip)
+        for name in await self.store.record_names(VERTICES, packed):
             try:
                 vertex = await self.vertex(VertexId(bytes.fromhex(name)))
             except ValueError:
@@ -126,7 +153,41 @@ class ChainStore:
             assert vertex is not None, "listed a moment ago, and nothing deletes vertices"
             at_height.append((vertex.height, vertex.vertex_id))
         self.heights.take(at_height)
-        self._tip = await self._find_tip(genesis_block)
+        known = None if summary is None else summary.tip
+        self._tip = await self._find_tip(genesis_block, known)
+        return summary is None or self.heights.joined is not None
+
+    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+        """Move files of these kinds into a pack if there are so many proofs; how many it moved."""
+
+        async def is_due() -> bool:
+            loose = {kind: await self.store.record_names(kind, packed=False) for kind in PROOFS}
+            if sum(map(len, loose.values())) < files_min or self.heights.joined is None:
+                return False
+            finals = (name.split(".") for name in loose[CERTIFICATES])
+            known = all(
+                VertexId(bytes.fromhex(n)) in self.heights for n in loose[VERTICES]
+            ) and all(bytes.fromhex(n) in self.certified for n, kind in finals if kind == "final")
+            if known:  # else a write has just ended, and whoever wrote has not said so yet
+                if self.turns.joined is not None:
+                    await self.turns.look(self.final_tip[0].id)
+                await self.work.put_record(HISTORY, SUMMARY, encode_summary(self._summary()))
+            return known
+
+        return await self.groups.pack(kinds, is_due)
+
+    def _summary(self) -> Summary:
+        tip_id, heights = self.final_tip[0].id, self.heights.joined
+        assert heights is not None, "none is missing"
+        ends = tuple((e, view, block_id) for e, (view, block_id) in sorted(self.furthest.items()))
+        return Summary(
+            tip=tip_id,
+            turns_tip=self.turns.tip,
+            heights=heights,
+            certified=self.certified.joined,
+            furthest=ends,
+            turns=self.turns.joined,
+        )
 
     # Reading
 
@@ -261,9 +322,12 @@ class ChainStore:
         if (block.epoch, block.view) > (tip.epoch, tip.view):
             self._tip = (block, certificate)
 
-    async def _find_tip(self, genesis_block: Block) -> tuple[Block, Certificate | None]:
-        newest: Certificate | None = None
-        for name in await self.store.record_names(CERTIFICATES):
+    async def _find_tip(
+        self, genesis_block: Block, known: BlockId | None
+    ) -> tuple[Block, Certificate | None]:
+        """`known` was the newest final block when all was packed that is."""
+        newest = None if known is None else await self.final_certificate(known)
+        for name in await self.store.record_names(CERTIFICATES, packed=known is None):
             if not name.endswith(".final"):
                 continue
             certificate = await self._certificate(name)

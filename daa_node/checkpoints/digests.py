@@ -49,6 +49,16 @@ class Digests:
         if 3 * self._taken > 2 * len(self._slots):
             self._grow()
 
+    @property
+    def joined(self) -> bytes:
+        """One behind the other, in their order."""
+        return bytes(self._ids)
+
+    def take(self, joined: bytes) -> None:
+        """Add these, joined."""
+        for at in range(0, len(joined), DIGEST_BYTES):
+            self.add(joined[at : at + DIGEST_BYTES])
+
     def cut(self, length: int) -> None:
         """Keep the first so many."""
         del self._ids[length * DIGEST_BYTES :]

@@ -43,6 +43,11 @@ class Heights:
             if vertex_id is not None:
                 yield vertex_id
 
+    @property
+    def joined(self) -> bytes | None:
+        """All ids one behind the other, in the order of heights; None if one is not here."""
+        return None if self._open else self._ids.joined
+
     def take(self, at_height: Iterable[tuple[int, VertexId]]) -> None:
         """All that lie on a disk, in any order. Raises StorageFailed."""
         for height, vertex_id in sorted(at_height):

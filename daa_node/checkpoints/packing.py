@@ -12,8 +12,8 @@ from daa_node.errors import StorageFailed
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 
-# A round of four is nine files; fewer at a time make more packs to merge, more make more files.
-LOOSE_FILES_MAX = 256
+# Proofs; half as many others lie beside them. Fewer at a time make more packs to merge.
+LOOSE_FILES_MAX = 160
 
 
 class Packing:
@@ -27,7 +27,7 @@ class Packing:
     async def run(self) -> None:
         """Pack and merge what is due. A disk that fails changes nothing, and is told of."""
         try:
-            moved = await self._chain.groups.pack(self._kinds, LOOSE_FILES_MAX)
+            moved = await self._chain.pack(self._kinds, LOOSE_FILES_MAX)
             merged = await self._chain.store.merge_packs() if moved else 0
         except StorageFailed as failure:
             self._log.emit(events.STORAGE_FAILED, detail=str(failure))

@@ -76,11 +76,14 @@ class GroupWriter:
             await self._delete(names)
             await self._discard_note()
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
-        """Move files of these kinds into a pack if they are so many; how many it moved."""
+    async def pack(self, kinds: Sequence[str], is_due: Callable[[], Awaitable[bool]]) -> int:
+        """Move files of these kinds into a pack if that is due; how many it moved.
+
+        Nothing is written while it is asked whether it is.
+        """
         async with self._writing:
             await self._finish_last_write()
-            return await self._store.pack(kinds, files_min)
+            return await self._store.pack(kinds, 1) if await is_due() else 0
 
     async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
         absent = []

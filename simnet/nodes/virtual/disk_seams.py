@@ -53,11 +53,11 @@ class MemoryStore:
     async def merge_packs(self) -> int:
         return await self._packs.merge()
 
-    async def record_names(self, kind: str) -> list[str]:
+    async def record_names(self, kind: str, packed: bool = True) -> list[str]:
         start = _path(self._folder, kind, "")
         files = (await self._mount.read()).files
         loose = {path[len(start) :] for path in files if path.startswith(start)}
-        return sorted(loose | self._packs.names(kind))
+        return sorted(loose | self._packs.names(kind) if packed else loose)
 
     async def delete_record(self, kind: str, name: str) -> None:
         (await self._mount.read()).remove(_path(self._folder, kind, name))

@@ -54,7 +54,7 @@ class MemoryStore:
     async def merge_packs(self) -> int:
         return 0
 
-    async def record_names(self, kind: str) -> list[str]:
+    async def record_names(self, kind: str, packed: bool = True) -> list[str]:
         return [name for held, name in self.records if held == kind]
 
     async def delete_record(self, kind: str, name: str) -> None:

@@ -40,8 +40,8 @@ class FillingDisk:
         self._change()
         return await self._store.merge_packs()
 
-    async def record_names(self, kind: str) -> list[str]:
-        return await self._store.record_names(kind)
+    async def record_names(self, kind: str, packed: bool = True) -> list[str]:
+        return await self._store.record_names(kind, packed)
 
     async def delete_record(self, kind: str, name: str) -> None:
         self._change()

@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(1, 6):
             await maker.publish(await maker.make_round())
             if number in (2, 4):
-                assert await maker.chain.groups.pack(KINDS, 1)
+                assert await maker.chain.pack(KINDS, 1)
 
     trio.run(run)
     return directory
@@ -152,7 +152,7 @@ def test_a_pack_of_another_chain_is_named_by_all_that_it_holds(chain: Path, tmp_
     async def run() -> None:
         await maker.open()
         await maker.store.put_record("blocks", "ab" * 32, b"nothing")
-        assert await maker.chain.groups.pack(KINDS, 1)
+        assert await maker.chain.pack(KINDS, 1)
 
     trio.run(run)
     (foreign,) = packs_of(maker.chain_directory)
@@ -182,7 +182,7 @@ def test_a_file_that_moves_while_it_is_looked_at_is_read_from_where_it_went(tmp_
     before = {name: files.read(name, 2**20) for name in files.listing().sizes}
 
     async def run() -> None:
-        assert await maker.chain.groups.pack(KINDS, 1)
+        assert await maker.chain.pack(KINDS, 1)
 
     trio.run(run)
     assert {name: files.read(name, 2**20) for name in before} == before
@@ -199,7 +199,7 @@ def test_a_packed_chain_is_pruned_as_one_in_files(tmp_path: Path, kinds: tuple[s
             await maker.open()
             for _ in range(5):
                 await maker.publish(await maker.make_round())
-        assert await packed.chain.groups.pack(kinds, 1)
+        assert await packed.chain.pack(kinds, 1)
         policy = Retention(vertices_restorable=1)
         assert await prune(packed.chain, policy) == await prune(loose.chain, policy) > 0
 
@@ -243,7 +243,7 @@ def test_publishing_packing_and_pruning_cut_off_anywhere_leave_a_chain_that_hold
                     await cut.open(maker.first, maker.genesis)
                     maker.chain = cut
                     await maker.publish(made)
-                    await cut.groups.pack(KINDS, 1)
+                    await cut.pack(KINDS, 1)
                     await prune(cut, Retention(vertices_restorable=2))
                     break
                 except StorageFailed:
@@ -284,7 +284,10 @@ def test_a_node_packs_once_there_are_many_files_and_keeps_loose_what_it_prunes(
     assert len(files_under(archive.chain_directory)) < 30
 
 
-def test_a_disk_that_fails_while_packing_is_told_of_and_costs_nothing(tmp_path: Path) -> None:
+def test_a_disk_that_fails_while_packing_is_told_of_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daa_node.checkpoints.packing.LOOSE_FILES_MAX", 1)
     maker = make_chain(tmp_path, 3)
     told: list[str] = []
     log = EventLog(lambda: 0, lambda event: told.append(event["name"]))

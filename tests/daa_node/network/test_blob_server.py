@@ -209,7 +209,7 @@ async def test_two_that_ask_at_once_for_a_pruned_snapshot_are_both_refused(
 class FailingStore(DiskBlobStore):
     """Its directory can be listed no longer."""
 
-    async def record_names(self, kind: str) -> list[str]:
+    async def record_names(self, kind: str, packed: bool = True) -> list[str]:
         raise StorageFailed(f"{kind} cannot be listed")
 
 

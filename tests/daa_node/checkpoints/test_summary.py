@@ -1,0 +1,135 @@
+"""A start that reads the summary knows what one that reads the whole chain does."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.layout import KINDS
+from daa_node.checkpoints.summary import HISTORY, SUMMARY, decode_summary, encode_summary
+from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, FACTS, ChainMaker
+
+
+def ends_epoch(block: Block) -> bool:
+    closes = isinstance(block.payload, ResultPayload | AbortPayload)
+    return closes and block.height % EPOCH_ROUNDS == 0
+
+
+async def turns_of(chain: ChainStore) -> list[Block]:
+    return [block async for block in chain.turns.down_from(chain.final_tip[0].id)]
+
+
+async def known(maker: ChainMaker) -> tuple[object, ...]:
+    """What a new start finds."""
+    chain = ChainStore(maker.store, maker.work, FACTS.limits)
+    chain.turns.matters = ends_epoch
+    await chain.open(maker.first, maker.genesis)
+    certified = chain.certified.joined
+    finals = sorted(certified[at : at + 32] for at in range(0, len(certified), 32))
+    turns = await turns_of(chain)
+    point = await chain.resume_point()
+    newest = await chain.newest()
+    return chain.heights.joined, finals, chain.furthest, chain.final_tip, turns, point, newest
+
+
+async def known_without(maker: ChainMaker) -> tuple[object, ...]:
+    kept = await maker.work.get_record(HISTORY, SUMMARY)
+    await maker.work.delete_record(HISTORY, SUMMARY)
+    found = await known(maker)
+    if kept is not None:
+        await maker.work.put_record(HISTORY, SUMMARY, kept, durable=False)
+    return found
+
+
+@pytest.mark.parametrize("asks_turns", [False, True])
+def test_it_is_what_the_whole_chain_tells(tmp_path: Path, asks_turns: bool) -> None:
+    maker = ChainMaker(tmp_path)
+    maker.chain.turns.matters = ends_epoch
+
+    async def run() -> None:
+        await maker.open()
+        if asks_turns:
+            assert [
+                block async for block in maker.chain.turns.down_from(maker.chain.final_tip[0].id)
+            ] == []
+        for number in range(1, 11):
+            await maker.publish(await maker.make_round(abort=number in (4, 6)))
+            if number % 4 == 1:
+                assert await maker.chain.pack(KINDS, 1)
+            assert await known(maker) == await known_without(maker), f"round {number}"
+
+    trio.run(run)
+
+
+def test_a_start_from_it_reads_what_is_newer_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = ChainMaker(tmp_path)
+    maker.chain.turns.matters = ends_epoch
+
+    async def run() -> None:
+        await maker.open()
+        assert [
+            block async for block in maker.chain.turns.down_from(maker.chain.final_tip[0].id)
+        ] == []
+        for _ in range(9):
+            await maker.publish(await maker.make_round())
+        assert await maker.chain.pack(KINDS, 1)
+        await maker.publish(await maker.make_round())
+        read: list[str] = []
+        get = maker.store.get_record
+
+        async def counted(kind: str, name: str) -> bytes | None:
+            read.append(kind)
+            return await get(kind, name)
+
+        monkeypatch.setattr(maker.store, "get_record", counted)
+        await known(maker)
+        assert read.count("vertices") == 2  # the newest: when it is looked for, and at the end
+        assert read.count("blocks") < 12  # of forty
+        assert read.count("certificates") == 2
+
+    trio.run(run)
+
+
+def test_one_that_is_damaged_or_old_is_not_believed(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        for _ in range(2):
+            await maker.publish(await maker.make_round())
+        assert await maker.chain.pack(KINDS, 1)
+        old = await maker.work.get_record(HISTORY, SUMMARY)
+        assert old is not None
+        await maker.publish(await maker.make_round())
+        assert await maker.chain.pack(KINDS, 1)
+        await maker.publish(await maker.make_round())
+        whole = await known_without(maker)
+        good = await maker.work.get_record(HISTORY, SUMMARY)
+        assert good is not None
+        spoilt = [bytes([*good[:at], good[at] ^ 1, *good[at + 1 :]]) for at in range(0, 400, 41)]
+        for summary in (*spoilt, b"", good[:-1], old):  # above the old one there is a gap
+            await maker.work.put_record(HISTORY, SUMMARY, summary, durable=False)
+            assert await known(maker) == whole
+
+    trio.run(run)
+
+
+def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await maker.publish(await maker.make_round())
+        for asked in (False, True):
+            summary = maker.chain._summary()
+            assert (summary.turns is not None) == asked
+            assert decode_summary(encode_summary(summary)) == summary
+            assert [
+                block async for block in maker.chain.turns.down_from(maker.chain.final_tip[0].id)
+            ]
+
+    trio.run(run)
