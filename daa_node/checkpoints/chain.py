@@ -30,6 +30,7 @@ from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
     CHUNKS,
+    DELTAS,
     MANIFESTS,
     PROOFS,
     VERTICES,
@@ -158,10 +159,14 @@ class ChainStore:
         return summary is None or self.heights.joined is not None
 
     async def pack(self, kinds: Sequence[str], files_min: int) -> int:
-        """Move files of these kinds into a pack if there are so many proofs; how many it moved."""
+        """Move files of these kinds into a pack if so many lie there; how many it moved.
+
+        Deltas are not counted: one may be too large to move.
+        """
 
         async def is_due() -> bool:
-            loose = {kind: await self.store.record_names(kind, packed=False) for kind in PROOFS}
+            counted = {*PROOFS, *kinds} - {DELTAS}
+            loose = {kind: await self.store.record_names(kind, packed=False) for kind in counted}
             if sum(map(len, loose.values())) < files_min or self.heights.joined is None:
                 return False
             finals = (name.split(".") for name in loose[CERTIFICATES])

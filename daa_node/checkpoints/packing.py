@@ -12,8 +12,7 @@ from daa_node.errors import StorageFailed
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 
-# Proofs; half as many others lie beside them. Fewer at a time make more packs to merge.
-LOOSE_FILES_MAX = 160
+LOOSE_FILES_MAX = 256  # deltas apart; fewer at a time make more packs to merge
 
 
 class Packing:
