@@ -113,6 +113,10 @@ class OpenPacks:
         """Of one pack, in the order of keys."""
         return packed.entries(head, self.reader(head.name))
 
+    def entries_of(self, head: Head, kind: str) -> Iterator[Entry]:
+        """Of these, those of one kind."""
+        return packed.entries_of(head, self.reader(head.name), kind)
+
     def reader(self, name: str) -> ReadAt:
         """Reads a pack, which may lose its name meanwhile. Raises FileNotFoundError if it has."""
         with self._opening:

@@ -73,10 +73,9 @@ class PackDirectory:
         raise StorageFailed(f"the packs in {self._open.folder} do not stay")
 
     def _names_in(self, head: Head, kind: str) -> Iterator[str]:
-        for entry in self._open.entries(head):
-            found, name = packed.name_of(entry.key)
-            if found == kind and entry.key not in self._going:
-                yield name
+        for entry in self._open.entries_of(head, kind):
+            if entry.key not in self._going:
+                yield packed.name_of(entry.key)[1]
 
     def _look(self, kind: str, name: str, use: Callable[[Entry, ReadAt], T]) -> T | None:
         key = packed.key_of(kind, name)

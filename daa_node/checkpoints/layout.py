@@ -40,6 +40,7 @@ UPDATES = "updates"
 PUBLISHING = "publishing"
 NOTE = "chain"
 STAGED = "staged"
+FINAL_SUFFIX = ".final"
 
 # Of a note that a verifier reads: a million names, the chunks of a 128 GiB snapshot, twice. What a
 # node writes may be longer: nothing bounds how many blocks lie between two vertices.
@@ -51,7 +52,7 @@ def exec_name(vertex_id: VertexId) -> str:
 
 
 def final_name(block_id: BlockId) -> str:
-    return block_id.hex() + ".final"
+    return block_id.hex() + FINAL_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,24 @@
 """What a start would have to read the whole chain for, as of the moment before files were packed.
 
 Kept in the work store: it is a cache, and whoever has none, or a damaged one, or one of another
-chain, reads everything. All that is newer lies in files of its own, for packing writes this first.
+chain, reads everything. All that is newer lies in files of its own, for packing writes this first;
+so packs hold what it names and nothing else, or one of both was put there from elsewhere.
 """
 
+import re
 from dataclasses import dataclass
 
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlockId, VertexId, digest_of
-from daa_node.checkpoints.layout import CERTIFICATES, VERTICES, final_name
+from daa_node.checkpoints.digests import Digests
+from daa_node.checkpoints.layout import CERTIFICATES, FINAL_SUFFIX, VERTICES
 from daa_node.seams import BlobStore
 
 HISTORY = "history"  # the kind, of the work store, and the name
 SUMMARY = "summary"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +86,23 @@ async def recalled(store: BlobStore, work: BlobStore, first_id: VertexId) -> Sum
     summary = None if payload is None else decode_summary(payload)
     if summary is None or summary.heights[:DIGEST_BYTES] != first_id:
         return None
-    newest = summary.heights[-DIGEST_BYTES:].hex()
-    is_here = await store.has_record(VERTICES, newest) and await store.has_record(
-        CERTIFICATES, final_name(summary.tip)
+    tells_all = await _holds(store, VERTICES, "", summary.heights) and await _holds(
+        store, CERTIFICATES, FINAL_SUFFIX, summary.certified
     )
-    return summary if is_here else None
+    return summary if tells_all else None
+
+
+async def _holds(store: BlobStore, kind: str, suffix: str, joined: bytes) -> bool:
+    """Whether all of these are in the store, and of their kind only newer files besides."""
+    told, found = Digests(), 0
+    told.take(joined)
+    newer = {*await store.record_names(kind, packed=False)}
+    for name in await store.record_names(kind):
+        digits = name.removesuffix(suffix)
+        if not _DIGEST.fullmatch(digits):
+            continue
+        if bytes.fromhex(digits) in told:
+            found += 1
+        elif name not in newer:
+            return False
+    return found == len(told)

@@ -231,6 +231,27 @@ def entries(head: Head, read: ReadAt) -> Iterator[Entry]:
         yield from _entries(head, read, low, min(head.count, low + WINDOW))
 
 
+def entries_of(head: Head, read: ReadAt, kind: str) -> Iterator[Entry]:
+    """Those of one kind, without reading what lies in front of them and behind."""
+    shelves = [shelf for shelf, (known, _) in enumerate(SHELVES) if known == kind]
+    if not shelves:
+        return
+    first, end = bytes(shelves[:1]), head.count
+    low = 0
+    while low < end:
+        middle = (low + end) // 2
+        if read(head.index_offset + middle * _ENTRY.size, KEY_BYTES) < first:
+            low = middle + 1
+        else:
+            end = middle
+    for start in range(low, head.count, WINDOW):
+        for entry in _entries(head, read, start, min(head.count, start + WINDOW)):
+            if entry.key[0] > shelves[-1]:
+                return
+            if entry.key[0] in shelves:
+                yield entry
+
+
 def _entries(head: Head, read: ReadAt, low: int, high: int) -> Iterator[Entry]:
     window = read(head.index_offset + low * _ENTRY.size, (high - low) * _ENTRY.size)
     if len(window) < (high - low) * _ENTRY.size:

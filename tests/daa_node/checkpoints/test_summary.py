@@ -118,6 +118,47 @@ def test_one_that_is_damaged_or_old_is_not_believed(tmp_path: Path) -> None:
     trio.run(run)
 
 
+def test_one_of_an_older_work_folder_is_not_believed_over_the_packs(tmp_path: Path) -> None:
+    """Nothing lies in files of its own, so no gap would tell."""
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        summaries: list[bytes] = []
+        for _ in range(3):
+            await maker.publish(await maker.make_round())
+            assert await maker.chain.pack(KINDS, 1)
+            summary = await maker.work.get_record(HISTORY, SUMMARY)
+            assert summary is not None
+            summaries.append(summary)
+        whole = await known_without(maker)
+        for summary in summaries[:-1]:
+            await maker.work.put_record(HISTORY, SUMMARY, summary, durable=False)
+            assert await known(maker) == whole
+
+    trio.run(run)
+
+
+def test_one_of_a_chain_that_has_lost_a_pack_is_not_believed(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        packs: list[set[Path]] = [set()]
+        for _ in range(3):
+            await maker.publish(await maker.make_round())
+            assert await maker.chain.pack(KINDS, 1)
+            packs.append({*(maker.chain_directory / "packs").iterdir()})
+        for pack in packs[2] - packs[1]:  # neither the first nor the newest
+            pack.unlink()
+        chain = ChainStore(ChainMaker(tmp_path).store, maker.work, FACTS.limits)
+        await chain.open(maker.first, maker.genesis)
+        assert chain.heights.joined is None
+        assert len(chain.heights) == 3
+
+    trio.run(run)
+
+
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
     maker = ChainMaker(tmp_path)
 
