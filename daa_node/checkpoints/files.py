@@ -104,7 +104,7 @@ class ChainFiles:
 
     def pack_problems(self, listing: Listing) -> Iterator[Problem]:
         """What is wrong with packs as such, and with files that a pack holds as well."""
-        yield from self._packs.problems(listing.shelf, self._on_bytes)
+        yield from self._packs_judged(listing.shelf)
         for name in sorted(listing.twice):
             try:
                 payload = read_plain(self.directory / name, RECORD_BYTES_MAX)
@@ -112,8 +112,29 @@ class ChainFiles:
                 continue  # a running daemon has just deleted it
             except Unreadable:
                 continue  # named by who wanted to read it
-            if not self._packs.agrees(listing.shelf, name, payload):
+            try:
+                agrees = self._packs.agrees(listing.shelf, name, payload)
+            except Gone:
+                continue  # a running daemon has deleted it, and merged its pack
+            if not agrees:
                 yield Problem("is not what a pack holds by this name", name)
+
+    def _packs_judged(self, shelf: Shelf) -> Iterator[Problem]:
+        """Each once; instead of one that a running daemon has merged, the one that it made."""
+        judged: set[str] = set()
+        for _ in range(LISTINGS_MAX):
+            gone = False
+            for head in (*shelf.heads, *shelf.superseded):
+                if head.name in judged:
+                    continue
+                try:
+                    yield from self._packs.problems(head, self._on_bytes)
+                    judged.add(head.name)
+                except Gone:
+                    gone = True
+            if not gone:
+                return
+            shelf = self._packs.shelf(self._pack_names(), [])
 
     def _read(self, name: str, size_bytes_max: int) -> bytes:
         for _ in range(LISTINGS_MAX):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from daa_node.checkpoints.plain_files import Problem, Unreadable, open_plain, unreadable
+from daa_node.checkpoints.plain_files import Gone, Problem, Unreadable, open_plain, unreadable
 from daa_node.packs.format import (
     PACK_BYTES_MAX,
     PACKS,
@@ -93,17 +93,18 @@ class PackedFiles:
         found = self._find(shelf, name)
         return found is not None and found[1].fits(payload)
 
-    def problems(self, shelf: Shelf, on_bytes: Callable[[int], None]) -> Iterator[Problem]:
-        """All that is wrong with the bytes of these packs, record by record."""
-        for head in (*shelf.heads, *shelf.superseded):
-            where = f"{PACKS}/{head.name}"
-            try:
-                for entry, what in faults(head, self._reader(head.name)):
-                    about = "" if entry is None else "/".join(name_of(entry.key)) + " in it "
-                    yield Problem(about + what, where)
-            except (DamagedPack, Unreadable) as fault:
-                yield Problem(str(fault), where)
-            on_bytes(head.size_bytes)
+    def problems(self, head: Head, on_bytes: Callable[[int], None]) -> Iterator[Problem]:
+        """All that is wrong with the bytes of this pack, record by record. Raises Gone."""
+        where = f"{PACKS}/{head.name}"
+        try:
+            for entry, what in faults(head, self._reader(head.name)):
+                about = "" if entry is None else "/".join(name_of(entry.key)) + " in it "
+                yield Problem(about + what, where)
+        except Gone:
+            raise
+        except (DamagedPack, Unreadable) as fault:
+            yield Problem(str(fault), where)
+        on_bytes(head.size_bytes)
 
     def _find(self, shelf: Shelf, name: str) -> tuple[Head, Entry] | None:
         kind, _, rest = name.partition("/")

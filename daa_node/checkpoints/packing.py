@@ -13,6 +13,7 @@ from daa_node.observability import events
 from daa_node.observability.events import EventLog
 
 LOOSE_FILES_MAX = 256  # deltas apart; fewer at a time make more packs to merge
+PAUSE_ROUNDS_MAX = 64  # a full disk is written to, and told of, seldom
 
 
 class Packing:
@@ -22,14 +23,22 @@ class Packing:
         self._chain = chain
         self._kinds = KINDS if retention.vertices_restorable is None else PROOFS
         self._log = log
+        self._pause = 0  # rounds to let go by once it has failed; 0: it has not
+        self._left = 0  # of these
 
     async def run(self) -> None:
-        """Pack and merge what is due. A disk that fails changes nothing, and is told of."""
+        """Pack and merge what is due. A disk that fails changes nothing, and is told of once."""
+        if self._left:
+            self._left -= 1
+            return
         try:
             moved = await self._chain.pack(self._kinds, LOOSE_FILES_MAX)
             merged = await self._chain.store.merge_packs() if moved else 0
         except StorageFailed as failure:
-            self._log.emit(events.STORAGE_FAILED, detail=str(failure))
+            if not self._pause:
+                self._log.emit(events.STORAGE_FAILED, detail=str(failure))
+            self._left = self._pause = min(2 * self._pause or 1, PAUSE_ROUNDS_MAX)
             return
         if moved:
+            self._pause = 0
             self._log.emit(events.DATA_PACKED, files=moved, merged=merged)

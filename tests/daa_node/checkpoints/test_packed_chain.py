@@ -9,11 +9,12 @@ import pytest
 import trio
 
 from daa_dag.retention import Retention
+from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import KINDS, PROOFS
 from daa_node.checkpoints.listing import view_chain
-from daa_node.checkpoints.packing import Packing
+from daa_node.checkpoints.packing import PAUSE_ROUNDS_MAX, Packing
 from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
@@ -295,9 +296,37 @@ def test_a_disk_that_fails_while_packing_is_told_of_and_costs_nothing(
     async def run() -> None:
         full = ChainStore(filling(maker, 1).store, maker.work, FACTS.limits)
         await full.open(maker.first, maker.genesis)
-        full.store._room[0] = 0  # type: ignore[attr-defined]
-        await Packing(full, Retention(), log).run()
+        room, tries = full.store._room, 0  # type: ignore[attr-defined]
+        packing = Packing(full, Retention(), log)
+        for _ in range(200):
+            room[0] = 0
+            await packing.run()
+            tries += packing._left == packing._pause
+        assert told == ["storage_failed"]
+        assert 7 < tries < 12
+        room[0] = 2
+        for _ in range(PAUSE_ROUNDS_MAX + 1):
+            await packing.run()
+        assert told == ["storage_failed", "data_packed"]
 
     trio.run(run)
-    assert told == ["storage_failed"]
     assert verify(maker.chain_directory).ok
+
+
+def test_a_pack_that_is_merged_while_it_is_judged_is_no_problem(
+    chain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daa_node.packs.merging.MERGED", 2)
+    name = next(n for n in ChainFiles(chain).listing().names("blocks") if not (chain / n).exists())
+    (chain / name).write_bytes(ChainFiles(chain).read(name, 2**20))
+    files = ChainFiles(chain)
+    listing = files.listing()
+    files._packs._open.clear()  # of many packs, few are open
+    (chain / name).unlink()
+    packs = BlobDirectory(chain).packs
+    assert packs.merge() == 2
+    assert list(files.pack_problems(listing)) == []
+    (merged,) = packs_of(chain)
+    content = merged.read_bytes()
+    merged.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    assert {p.where for p in files.pack_problems(listing)} == {f"{PACKS}/{merged.name}"}
