@@ -137,18 +137,21 @@ class BlobDirectory:
         if manifest is None or not all(0 <= index < len(manifest.sizes) for index in indices):
             raise StorageFailed(f"no chunks {indices} of {kind}/{root.hex()}")
         assert sum(manifest.sizes[index] for index in indices) == len(target)
-        if not path.is_file():  # a small blob, in a pack
-            for index in indices:
-                size = manifest.sizes[index]
-                target[:size] = self.read_chunk(kind, root, index)
-                target = target[size:]
-            return
-        with _reading(path, kind in self._recycled) as file:
-            for index in indices:
-                part = target[: manifest.sizes[index]]
-                if os.preadv(file, [part], manifest.offsets[index]) != len(part):
-                    raise StorageFailed(f"{path} ends inside chunk {index}")
-                target = target[len(part) :]
+        places = [(manifest.offsets[index], manifest.sizes[index]) for index in indices]
+        try:
+            with _reading(path, kind in self._recycled) as file:
+                _fill(target, places, lambda part, at: os.preadv(file, [part], at), path)
+        except StorageFailed as fault:
+            if not isinstance(fault.__cause__, FileNotFoundError):
+                raise
+            _fill(target, places, lambda part, at: self._read_packed(path, part, at), path)
+
+    def _read_packed(self, path: Path, part: memoryview, at: int) -> int:
+        found = self.packs.read_range(path.parent.name, path.name, at, len(part))
+        if found is None:
+            raise StorageFailed(f"{path} is missing")
+        part[: len(found)] = found
+        return len(found)
 
     def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         """The whole blob, mapped read-only; it stays readable after the blob is deleted.
@@ -321,6 +324,19 @@ class PartialBlob:
             # A longer file can remain from a partial that was damaged from outside.
             os.truncate(self._path, self._manifest.size_bytes)
         self._directory.adopt_file(self._kind, self._path, self._manifest, durable)
+
+
+def _fill(
+    target: memoryview,
+    places: Sequence[tuple[int, int]],
+    read: Callable[[memoryview, int], int],
+    path: Path,
+) -> None:
+    """With what lies at these offsets, so many bytes of each."""
+    for at, size in places:
+        if read(target[:size], at) != size:
+            raise StorageFailed(f"{path} ends inside its chunks")
+        target = target[size:]
 
 
 @contextmanager

@@ -44,12 +44,23 @@ class OpenPacks:
 
     def place_of(self, key: bytes) -> tuple[Entry, ReadAt] | None:
         """Where the record is. FileNotFoundError: its pack became part of another meanwhile."""
+        return next(self._places_of(key), None)
+
+    def best_place_of(self, key: bytes) -> tuple[Entry, ReadAt] | None:
+        """The same; of several one whose bytes are good."""
+        place = None
+        for place in self._places_of(key):
+            entry, read = place
+            if entry.fits(read(entry.payload_offset, entry.size_bytes)):
+                break
+        return place
+
+    def _places_of(self, key: bytes) -> Iterator[tuple[Entry, ReadAt]]:
         for head in self._heads or self.known():
             read = self.reader(head.name)
             entry = packed.find(head, read, key)
             if entry is not None:
-                return entry, read
-        return None
+                yield entry, read
 
     def sources(self, names: Sequence[str]) -> list[Source]:
         """Those of these names, to be read from."""
@@ -57,7 +68,10 @@ class OpenPacks:
 
     def exchange(self, old: Sequence[str], new: Sequence[Head]) -> None:
         """These count no more, and those do, which are durable."""
-        kept = (head for head in self.loaded() if head.name not in old)
+        names = {head.name for head in new}  # a damaged one may have been made again
+        kept = [head for head in self.loaded() if head.name not in names.union(old)]
+        for name in names:
+            self._let_go(name)
         self._heads = _ordered([*new, *kept])
 
     def loaded(self) -> tuple[Head, ...]:
@@ -66,12 +80,31 @@ class OpenPacks:
             with storage(f"open the packs in {self.folder}"):
                 names = self._records.record_names(PACKS)
                 heads = [self._open(name) for name in names]
-                replaced = {name for head in heads for name in head.replaces}
-                if replaced & {*names}:
-                    sync(self.folder)  # those that replace them may be in memory alone
-                    self.remove(sorted(replaced & {*names}))
+                if names:
+                    # Whoever put them there may have been killed before it was durable, and what
+                    # they stand for is deleted because they are there.
+                    sync(self.folder)
+                replaced = self._replaced(heads)
+                self.remove(sorted(replaced))
             self._heads = _ordered(head for head in heads if head.name not in replaced)
         return self._heads
+
+    def _replaced(self, heads: Sequence[Head]) -> set[str]:
+        """Those that a sound one stands for; beside a damaged one they may hold what it lacks."""
+        there, found = {head.name for head in heads}, set[str]()
+        for head in heads:
+            old = there.intersection(head.replaces)
+            if old and not any(packed.faults(head, self.reader(head.name))):
+                found |= old
+        return found
+
+    def look_again(self, names: Sequence[str]) -> None:
+        """Judge these packs anew, and mend them if their index was damaged since they were opened.
+
+        Raises StorageFailed for one that cannot be mended.
+        """
+        for name in names:
+            self._open(name)
 
     def _open(self, name: str) -> Head:
         path, read = self.folder / name, self.reader(name)
@@ -91,20 +124,22 @@ class OpenPacks:
         """Give a pack the index that its records tell."""
         temporary = self._records.scratch_file(PACKS)
         end = packed.rescued_offset(tail)
-        with open(temporary, "wb") as file:
-            for at in range(0, end, packed.RECORD_BYTES_MAX):
-                file.write(read(at, min(packed.RECORD_BYTES_MAX, end - at)))
-            file.write(tail)
-        self._records.move_in(temporary, path, durable=True)
-        self._files.pop(path.name, None)
+        try:
+            with open(temporary, "wb") as file:
+                for at in range(0, end, packed.RECORD_BYTES_MAX):
+                    file.write(read(at, min(packed.RECORD_BYTES_MAX, end - at)))
+                file.write(tail)
+            self._records.move_in(temporary, path, durable=True)
+        finally:
+            temporary.unlink(missing_ok=True)
+            self._let_go(path.name)
 
     def remove(self, names: Sequence[str]) -> None:
         """For good once this returns; what could not be removed goes with the next ones."""
         self.leaving |= {*names}
         for name in sorted(self.leaving):
             (self.folder / name).unlink(missing_ok=True)
-            with self._opening:
-                self._files.pop(name, None)
+            self._let_go(name)
         if self.leaving:
             sync(self.folder)
         self.leaving = frozenset()
@@ -116,6 +151,11 @@ class OpenPacks:
     def entries_of(self, head: Head, kind: str) -> Iterator[Entry]:
         """Of these, those of one kind."""
         return packed.entries_of(head, self.reader(head.name), kind)
+
+    def _let_go(self, name: str) -> None:
+        """Whoever reads it from now on opens what has that name."""
+        with self._opening:
+            self._files.pop(name, None)
 
     def reader(self, name: str) -> ReadAt:
         """Reads a pack, which may lose its name meanwhile. Raises FileNotFoundError if it has."""

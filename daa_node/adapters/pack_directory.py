@@ -31,7 +31,7 @@ T = TypeVar("T")
 LOOKS_MAX = 16  # at packs that go while one looks: each time all of them have become fewer
 # Of one packing: half a second of a slow disk, for which a publishing may have to wait.
 BATCH_BYTES_MAX = 64 * 2**20
-BATCH_RECORDS_MAX = 4096
+BATCH_RECORDS_MAX = 1024  # some disks take milliseconds to delete each file
 
 
 class PackDirectory:
@@ -52,7 +52,7 @@ class PackDirectory:
         return self._look(kind, name, lambda entry, _: entry.size_bytes)
 
     def get(self, kind: str, name: str) -> bytes | None:
-        return self._look(kind, name, partial(_whole, f"{kind}/{name}"))
+        return self._look(kind, name, partial(_whole, f"{kind}/{name}"), self._open.best_place_of)
 
     def read_range(self, kind: str, name: str, offset: int, size_bytes: int) -> bytes | None:
         """A part of a record, which its reader checks; shorter where the record ends."""
@@ -70,6 +70,8 @@ class PackDirectory:
                 return {name for head in self._open.known() for name in self._names_in(head, kind)}
             except FileNotFoundError:
                 continue
+            except (OSError, DamagedPack) as fault:
+                raise StorageFailed(f"cannot list {kind} in packs: {fault}") from fault
         raise StorageFailed(f"the packs in {self._open.folder} do not stay")
 
     def _names_in(self, head: Head, kind: str) -> Iterator[str]:
@@ -77,13 +79,19 @@ class PackDirectory:
             if entry.key not in self._going:
                 yield packed.name_of(entry.key)[1]
 
-    def _look(self, kind: str, name: str, use: Callable[[Entry, ReadAt], T]) -> T | None:
+    def _look(
+        self,
+        kind: str,
+        name: str,
+        use: Callable[[Entry, ReadAt], T],
+        find: Callable[[bytes], tuple[Entry, ReadAt] | None] | None = None,
+    ) -> T | None:
         key = packed.key_of(kind, name)
         if key is None or key in self._going:
             return None
         for _ in range(LOOKS_MAX):
             try:
-                place = self._open.place_of(key)
+                place = (find or self._open.place_of)(key)
                 return None if place is None else use(*place)
             except FileNotFoundError:
                 continue  # it has become part of another
@@ -141,8 +149,9 @@ class PackDirectory:
         self._going = frozenset()
 
     def _replace(self, heads: Sequence[Head], gone: Collection[bytes]) -> None:
-        keys = (entry.key for head in heads for entry in self._open.entries(head))
         old = [head.name for head in heads]
+        self._open.look_again(old)  # a damaged index would leave records behind
+        keys = (entry.key for head in heads for entry in self._open.entries(head))
         if all(key in gone for key in keys):
             self._open.exchange(old, [])
         else:

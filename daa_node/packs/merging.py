@@ -5,6 +5,7 @@ Up to the size of a full pack; from there on one more comes with each so many re
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import groupby
 
 from daa_node.packs.format import BYTES_MAX, RECORDS_MAX, Entry, Head, PackWriter, ReadAt, entries
 
@@ -35,16 +36,20 @@ def merge_due(heads: Iterable[Head]) -> list[Head]:
 def copy_records(sources: Sequence[Source], gone: Collection[bytes], writer: PackWriter) -> int:
     """All records but those in `gone`, each once, as they are, with their checks; how many.
 
-    One that is damaged stays so, and is named so: what else the packs hold must not wait for it.
-    Raises DamagedPack and whatever reading and writing raise.
+    Of several by one key a good one. One that is damaged stays so, and is named so: what else the
+    packs hold must not wait for it. Raises DamagedPack and whatever reading and writing raise.
     """
-    count, last = 0, b""
-    for entry, read in _in_order(sources):
-        if entry.key == last or entry.key in gone:
+    count = 0
+    for key, alike in groupby(_in_order(sources), key=lambda pair: pair[0].key):
+        if key in gone:
             continue
-        payload = read(entry.payload_offset, entry.size_bytes)
-        writer.add(entry.key, payload, entry.check)
-        last, count = entry.key, count + 1
+        payload, check = b"", b""
+        for entry, read in alike:
+            payload, check = read(entry.payload_offset, entry.size_bytes), entry.check
+            if entry.fits(payload):
+                break
+        writer.add(key, payload, check)
+        count += 1
     return count
 
 

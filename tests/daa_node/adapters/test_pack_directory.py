@@ -294,6 +294,112 @@ def test_a_good_file_beside_a_rotten_record_is_kept(store: BlobDirectory) -> Non
     assert_holds(again, made)
 
 
+def test_a_pack_that_a_killed_process_left_is_durable_before_files_go(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fill(store, 0, 10)
+    store.packs.pack(KINDS, 1)
+    fill(store, 0, 10)  # as they were when it was killed
+    steps: list[Path] = []
+    with monkeypatch.context() as patch:
+        fsync, unlink = os.fsync, os.unlink
+
+        def synced(file: int) -> None:
+            steps.append(Path(f"/proc/self/fd/{file}").resolve())
+            fsync(file)
+
+        def deleted(path: Path) -> None:
+            steps.append(path)
+            unlink(path)
+
+        patch.setattr(os, "fsync", synced)
+        patch.setattr(os, "unlink", deleted)
+        again = BlobDirectory(store.records.root)
+        assert again.packs.pack(KINDS, 1) == 0
+    assert len(steps) == 1 + len(made)
+    assert steps[0] == (store.records.root / "packs").resolve()
+    assert_holds(again, made)
+
+
+def test_an_index_that_rots_while_it_is_open_costs_no_record_in_a_merge(
+    store: BlobDirectory,
+) -> None:
+    made = merged_away(store)
+    path = packs_in(store)[0]
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1  # of the key of the last entry, and of nothing else
+    path.write_bytes(content)
+    assert store.packs.merge() == MERGED
+    assert_holds(store, made)
+    assert_holds(BlobDirectory(store.records.root), made)
+
+
+def test_a_pack_that_is_cut_while_it_is_open_fails_as_a_disk_does(store: BlobDirectory) -> None:
+    fill(store, 0, 30)
+    store.packs.pack(KINDS, 1)
+    assert store.record_names("manifests")
+    (path,) = packs_in(store)
+    os.truncate(path, path.stat().st_size - 100)
+    with pytest.raises(StorageFailed, match="cannot list manifests"):
+        store.record_names("manifests")
+
+
+def test_a_full_disk_leaves_nothing_of_an_index_that_is_made_anew(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fill(store, 0, 10)
+    store.packs.pack(KINDS, 1)
+    (path,) = packs_in(store)
+    os.truncate(path, path.stat().st_size - 9)
+    again = BlobDirectory(store.records.root)
+    for step in (2, 3, 4):
+        with monkeypatch.context() as patch:
+            Stumble(patch, step, OSError(errno.ENOSPC, "No space left on device"))
+            with pytest.raises(StorageFailed):
+                again.record_names("blocks")
+        assert not list(again.records.scratch.glob("*"))
+    assert_holds(again, made)
+
+
+def test_old_packs_put_back_beside_a_damaged_one_are_kept_and_heal_it(
+    store: BlobDirectory,
+) -> None:
+    made = merged_away(store)
+    kept = {path: path.read_bytes() for path in packs_in(store)}
+    store.packs.merge()
+    (merged,) = packs_in(store)
+    for path, content in kept.items():
+        path.write_bytes(content)
+    again = BlobDirectory(store.records.root)
+    assert_holds(again, made)
+    assert packs_in(again) == [merged]
+    (kind, name), payload = next(iter(made.items()))
+    merged.write_bytes(merged.read_bytes().replace(payload, bytes(len(payload)), 1))
+    for path, content in kept.items():
+        path.write_bytes(content)
+    again = BlobDirectory(store.records.root)
+    assert_holds(again, made)
+    assert again.packs.merge() == MERGED
+    assert packs_in(again) == [merged]  # made again
+    assert_holds(again, made)
+    assert_holds(BlobDirectory(store.records.root), made)
+
+
+def test_a_blob_that_moves_while_it_is_read_is_read_from_where_it_went(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 0, 1)
+    payload = b"payload 0"
+    manifest = manifest_of(payload, [4, 5])
+    store.packs.pack(KINDS, 1)
+    monkeypatch.setattr(Path, "is_file", lambda _path: True)  # it was there a moment ago
+    assert store.read_chunk("deltas", manifest.root, 0) == payload[:4]
+    assert bytes(store.view_blob("deltas", manifest.root)) == payload
+    both = bytearray(9)
+    store.read_into("deltas", manifest.root, [0, 1], memoryview(both))
+    assert both == payload
+
+
 def test_readers_see_everything_at_every_moment_of_packing_and_merging(
     store: BlobDirectory,
 ) -> None:
