@@ -300,25 +300,69 @@ def test_a_pack_that_a_killed_process_left_is_durable_before_files_go(
     made = fill(store, 0, 10)
     store.packs.pack(KINDS, 1)
     fill(store, 0, 10)  # as they were when it was killed
-    steps: list[Path] = []
+    again = BlobDirectory(store.records.root)
     with monkeypatch.context() as patch:
-        fsync, unlink = os.fsync, os.unlink
-
-        def synced(file: int) -> None:
-            steps.append(Path(f"/proc/self/fd/{file}").resolve())
-            fsync(file)
-
-        def deleted(path: Path) -> None:
-            steps.append(path)
-            unlink(path)
-
-        patch.setattr(os, "fsync", synced)
-        patch.setattr(os, "unlink", deleted)
-        again = BlobDirectory(store.records.root)
+        steps = watched(patch)
         assert again.packs.pack(KINDS, 1) == 0
     assert len(steps) == 1 + len(made)
-    assert steps[0] == (store.records.root / "packs").resolve()
+    assert steps[0] == ("sync", (store.records.root / "packs").resolve())
     assert_holds(again, made)
+
+
+def watched(patch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """What is done to the file system from now on, in order."""
+    steps: list[tuple[str, Path]] = []
+    fsync, unlink, replace = os.fsync, os.unlink, os.replace
+
+    def synced(file: int) -> None:
+        steps.append(("sync", Path(f"/proc/self/fd/{file}").resolve()))
+        fsync(file)
+
+    def deleted(path: Path) -> None:
+        steps.append(("delete", Path(path)))
+        unlink(path)
+
+    def renamed(source: Path, target: Path) -> None:
+        steps.append(("rename", Path(target)))
+        replace(source, target)
+
+    patch.setattr(os, "fsync", synced)
+    patch.setattr(os, "unlink", deleted)
+    patch.setattr(os, "replace", renamed)
+    return steps
+
+
+@pytest.mark.parametrize("verb", ["pack", "merge", "purge"])
+def test_nothing_is_deleted_before_what_stands_for_it_is_synced(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    made = merged_away(store)
+    doomed = [name for kind, name in made if kind == "blocks"][:1]
+    if verb == "pack":
+        fill(store, 1000, 3)
+    if verb == "purge":
+        store.delete_record("blocks", doomed[0])
+    acts: dict[str, Callable[[], object]] = {
+        "pack": partial(store.packs.pack, KINDS, 1),
+        "merge": store.packs.merge,
+        "purge": partial(store.settle, ["blocks"]),
+    }
+    old = {*packs_in(store)}
+    with monkeypatch.context() as patch:
+        steps = watched(patch)
+        acts[verb]()
+    (new,) = {*packs_in(store)} - old
+    at = steps.index(("rename", new))
+    assert steps[at - 1][0] == "sync"  # the file itself, by its name in the scratch folder
+    assert steps[at - 1][1].parent == store.records.scratch.resolve()
+    folder = ("sync", new.parent.resolve())
+    assert steps[at + 1] == folder
+    gone = [number for number, (what, path) in enumerate(steps) if what == "delete"]
+    removed = [number for number in gone if steps[number][1].parent != store.records.scratch]
+    assert removed
+    assert min(removed) > at + 1
+    if verb != "pack":  # else a power cut brings back what nobody names any more
+        assert folder in steps[max(removed) :]
 
 
 def test_an_index_that_rots_while_it_is_open_costs_no_record_in_a_merge(

@@ -12,6 +12,7 @@ from daa_node.packs.format import (
     ReadAt,
     check_of,
     entries,
+    entries_of,
     faults,
     find,
     key_of,
@@ -190,3 +191,30 @@ def test_the_number_of_packs_grows_like_a_logarithm_until_they_are_full() -> Non
     assert most <= full + 3 * MERGED
     assert moved <= 4 * 4000 * 256
     assert max(head.count for head in heads) <= 2**16
+
+
+def test_of_a_record_that_two_packs_hold_the_good_one_is_copied() -> None:
+    key, payload = bytes(33), b"what was packed"
+    good, bad = bytearray(), bytearray()
+    rotten = PackWriter(bad.extend)
+    rotten.add(key, b"what rotted now", check_of(key, payload))
+    writer = PackWriter(good.extend, [OTHER])
+    writer.add(key, payload)
+    packs = [(writer.finish(), bytes(good)), (rotten.finish(), bytes(bad))]
+    sources = [(open_pack(name, len(c), reader(c)), reader(c)) for name, c in packs]
+    for order in (sources, sources[::-1]):
+        content = bytearray()
+        writer = PackWriter(content.extend)
+        assert copy_records(order, (), writer) == 1
+        merged = open_pack(writer.finish(), len(content), reader(bytes(content)))
+        assert held(merged, bytes(content)) == {key: payload}
+
+
+@pytest.mark.parametrize("kind", ["vertices", "certificates", "chunks", "other"])
+def test_what_there_is_of_one_kind_is_found_without_the_rest(kind: str) -> None:
+    for count in (1, 3, 200, 500):
+        records = {key: payload for key, payload in records_of(count).items() if key[0] != 4}
+        name, content = pack_of(records)
+        head = open_pack(name, len(content), reader(content))
+        keys = [entry.key for entry in entries_of(head, reader(content), kind)]
+        assert keys == [key for key in sorted(records) if name_of(key)[0] == kind]
