@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -23,6 +24,7 @@ from daa_node.errors import StorageFailed
 from daa_node.packs.merging import MERGED
 
 KINDS = ("blocks", "certificates", "deltas", "manifests")
+T = TypeVar("T")
 Contents = dict[tuple[str, str], bytes]
 
 
@@ -442,6 +444,28 @@ def test_a_blob_that_moves_while_it_is_read_is_read_from_where_it_went(
     both = bytearray(9)
     store.read_into("deltas", manifest.root, [0, 1], memoryview(both))
     assert both == payload
+
+
+def test_files_that_move_between_two_looks_of_a_listing_are_listed(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fill(store, 0, 4)
+    looks = [0]
+
+    def moving_after(look: Callable[[str], T]) -> Callable[[str], T]:
+        def looked(kind: str) -> T:
+            looks[0] += 1
+            found = look(kind)
+            if looks[0] == 1:
+                store.packs.pack(KINDS, 1)
+            return found
+
+        return looked
+
+    monkeypatch.setattr(store.records, "record_names", moving_after(store.records.record_names))
+    monkeypatch.setattr(store.packs, "names", moving_after(store.packs.names))
+    assert store.record_names("blocks") == sorted(n for k, n in made if k == "blocks")
+    assert loose_in(store) == []
 
 
 def test_readers_see_everything_at_every_moment_of_packing_and_merging(

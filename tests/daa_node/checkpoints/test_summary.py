@@ -159,6 +159,23 @@ def test_one_of_a_chain_that_has_lost_a_pack_is_not_believed(tmp_path: Path) -> 
     trio.run(run)
 
 
+def test_nothing_is_packed_that_the_summary_could_not_name_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        with monkeypatch.context() as patch:
+            patch.setattr(maker.chain, "advance", lambda *_: None)  # it is about to be called
+            await maker.publish(await maker.make_round())
+            assert await maker.chain.pack(KINDS, 1) == 0
+        await maker.open()
+        assert await maker.chain.pack(KINDS, 1) > 0
+
+    trio.run(run)
+
+
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
     maker = ChainMaker(tmp_path)
 
