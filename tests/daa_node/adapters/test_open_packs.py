@@ -1,0 +1,118 @@
+"""Packs that are damaged, cut, put back or left behind: mended, named, or kept until it is safe."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from daa_node.adapters.blob_directory import BlobDirectory
+from daa_node.errors import StorageFailed
+from daa_node.packs.merging import MERGED
+from tests.daa_node.adapters.test_pack_directory import (
+    KINDS,
+    Stumble,
+    assert_holds,
+    fill,
+    merged_away,
+    packs_in,
+    watched,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobDirectory:
+    return BlobDirectory(tmp_path / "chain")
+
+
+def test_an_index_that_rots_while_it_is_open_costs_no_record_in_a_merge(
+    store: BlobDirectory,
+) -> None:
+    made = merged_away(store)
+    path = packs_in(store)[0]
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1  # of the key of the last entry, and of nothing else
+    path.write_bytes(content)
+    assert store.packs.merge() == MERGED
+    assert_holds(store, made)
+    assert_holds(BlobDirectory(store.records.root), made)
+
+
+def test_a_pack_that_is_cut_while_it_is_open_fails_as_a_disk_does(store: BlobDirectory) -> None:
+    fill(store, 0, 30)
+    store.packs.pack(KINDS, 1)
+    assert store.record_names("manifests")
+    (path,) = packs_in(store)
+    os.truncate(path, path.stat().st_size - 100)
+    with pytest.raises(StorageFailed, match="cannot list manifests"):
+        store.record_names("manifests")
+
+
+def test_old_packs_put_back_beside_a_damaged_one_are_kept_and_heal_it(
+    store: BlobDirectory,
+) -> None:
+    made = merged_away(store)
+    kept = {path: path.read_bytes() for path in packs_in(store)}
+    store.packs.merge()
+    (merged,) = packs_in(store)
+    for path, content in kept.items():
+        path.write_bytes(content)
+    again = BlobDirectory(store.records.root)
+    assert_holds(again, made)
+    assert packs_in(again) == [merged]
+    (kind, name), payload = next(iter(made.items()))
+    merged.write_bytes(merged.read_bytes().replace(payload, bytes(len(payload)), 1))
+    for path, content in kept.items():
+        path.write_bytes(content)
+    again = BlobDirectory(store.records.root)
+    assert_holds(again, made)
+    assert again.packs.merge() == MERGED
+    assert packs_in(again) == [merged]  # made again
+    assert_holds(again, made)
+    assert_holds(BlobDirectory(store.records.root), made)
+
+
+def test_a_lost_index_is_made_anew_at_the_next_start(store: BlobDirectory) -> None:
+    made = fill(store, 0, 10)
+    store.packs.pack(KINDS, 1)
+    (path,) = packs_in(store)
+    content = path.read_bytes()
+    for damaged in (content[:-9], content + b"foreign", content[:-100] + bytes(100)):
+        path.write_bytes(damaged)
+        assert_holds(BlobDirectory(store.records.root), made)
+        assert path.read_bytes() == content
+    path.write_bytes(content[: len(content) // 3])
+    with pytest.raises(StorageFailed, match="put a good copy in its place"):
+        BlobDirectory(store.records.root).get_record("blocks", "ab" * 32)
+
+
+def test_a_pack_that_a_killed_process_left_is_durable_before_files_go(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fill(store, 0, 10)
+    store.packs.pack(KINDS, 1)
+    fill(store, 0, 10)  # as they were when it was killed
+    again = BlobDirectory(store.records.root)
+    with monkeypatch.context() as patch:
+        steps = watched(patch)
+        assert again.packs.pack(KINDS, 1) == 0
+    assert len(steps) == 1 + len(made)
+    assert steps[0] == ("sync", (store.records.root / "packs").resolve())
+    assert_holds(again, made)
+
+
+def test_a_full_disk_leaves_nothing_of_an_index_that_is_made_anew(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fill(store, 0, 10)
+    store.packs.pack(KINDS, 1)
+    (path,) = packs_in(store)
+    os.truncate(path, path.stat().st_size - 9)
+    again = BlobDirectory(store.records.root)
+    for step in (2, 3, 4):
+        with monkeypatch.context() as patch:
+            Stumble(patch, step, OSError(errno.ENOSPC, "No space left on device"))
+            with pytest.raises(StorageFailed):
+                again.record_names("blocks")
+        assert not list(again.records.scratch.glob("*"))
+    assert_holds(again, made)
