@@ -298,8 +298,8 @@ class ChainStore:
 
     async def snapshot(self, vertex: Vertex) -> tuple[Manifest, Manifest] | None:
         """Manifests of the snapshot's weights and momentum; None if this vertex has none here."""
-        weights = await self._manifest(vertex.model_root)
-        momentum = await self._manifest(vertex.outer_state_root)
+        weights = await _manifest_in(self.store, vertex.model_root)
+        momentum = await _manifest_in(self.store, vertex.outer_state_root)
         return None if weights is None or momentum is None else (weights, momentum)
 
     async def first_snapshot(self) -> tuple[Manifest, Manifest] | None:
@@ -358,15 +358,6 @@ class ChainStore:
         limits = self._limits
         return _decoded(f"{CERTIFICATES}/{name}", lambda: decode_certificate(payload, limits))
 
-    async def _manifest(self, root: BlobRoot) -> Manifest | None:
-        payload = await self.store.get_record(MANIFESTS, root.hex())
-        if payload is None:
-            return None
-        manifest = _decoded(f"{MANIFESTS}/{root.hex()}", lambda: decode_manifest(payload))
-        if manifest.root != root:
-            raise StorageFailed(f"{MANIFESTS}/{root.hex()} is damaged: it is another blob's")
-        return manifest
-
 
 def final_block_of(certificate: Certificate) -> BlockId:
     """What a finalization certificate makes final."""
@@ -392,3 +383,13 @@ def _decoded(name: str, decode: Callable[[], T]) -> T:
         return decode()
     except (DagError, ConsensusError) as fault:
         raise StorageFailed(f"{name} is damaged: {fault}") from fault
+
+
+async def _manifest_in(store: BlobStore, root: BlobRoot) -> Manifest | None:
+    payload = await store.get_record(MANIFESTS, root.hex())
+    if payload is None:
+        return None
+    manifest = _decoded(f"{MANIFESTS}/{root.hex()}", lambda: decode_manifest(payload))
+    if manifest.root != root:
+        raise StorageFailed(f"{MANIFESTS}/{root.hex()} is damaged: it is another blob's")
+    return manifest

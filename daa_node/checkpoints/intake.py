@@ -53,12 +53,13 @@ class Proved:
     def listing(self) -> Listing:
         return self._inner.listing()
 
-    def read(self, name: str, size_bytes_max: int) -> bytes:
-        payload = self._inner.read(name, size_bytes_max)
-        self._digests[name] = digest_of(payload)
+    def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
+        payload = self._inner.read(name, size_bytes_max, again)
+        if self._digests.setdefault(name, digest_of(payload)) != digest_of(payload):
+            raise Unreadable("has changed meanwhile")
         return payload
 
-    def again(self, name: str, size_bytes_max: int) -> bytes:
+    def as_proved(self, name: str, size_bytes_max: int) -> bytes:
         """The bytes that were read before. Raises UserError if they are others now."""
         try:
             payload = self._inner.read(name, size_bytes_max)
@@ -88,9 +89,9 @@ class Together:
         sizes |= {name: other.sizes[name] for name in self._coming if name in other.sizes}
         return Listing(sizes, own.strange, frozenset(), frozenset())
 
-    def read(self, name: str, size_bytes_max: int) -> bytes:
+    def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
         reader = self._other if name in self._coming else self._own
-        return reader.read(name, size_bytes_max)
+        return reader.read(name, size_bytes_max, again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class _Nothing:
     def listing(self) -> Listing:
         return Listing({}, (), frozenset(), frozenset())
 
-    def read(self, name: str, size_bytes_max: int) -> bytes:
+    def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
         raise Unreadable("is missing")
 
 
@@ -225,11 +226,11 @@ def _write(intake: Intake, name: str, groups: GroupWriter, store: BlobStore) -> 
     }[kind]
 
     async def put() -> None:
-        payload = intake.source.again(name, size_bytes_max)
+        payload = intake.source.as_proved(name, size_bytes_max)
         if kind != DELTAS:
             await store.put_record(kind, rest, payload)
             return
-        table = intake.source.again(f"{MANIFESTS}/{rest}", MANIFEST_BYTES_MAX)
+        table = intake.source.as_proved(f"{MANIFESTS}/{rest}", MANIFEST_BYTES_MAX)
         manifest = decode_manifest(table)
         writer = await store.begin_blob(DELTAS, manifest)
         for index in writer.missing():

@@ -3,6 +3,7 @@
     requests    words that others answer, bodies out of the grammar; those of disputes (quarrels)
     answers     pages and openings that somebody asked it for, late, or changed in some places
     messages     many streams at once, a greeting on each
+    relays       reservations that it does not need, ways to others, others' calls
     hello       greetings with a record that its keys have signed, and anything else in them
     blobs       requests for what it has heard of, and for what is not there
     gossip      heads of any height, records of its own
@@ -36,15 +37,17 @@ from daa_node.identity.record import (
     SignedRecord,
     encode_record,
 )
+from daa_node.network import dial_back
 from daa_node.network.hello import Greeting, encode_greeting
 from daa_node.network.topics import heads_topic, records_topic
-from daa_node.seams import BulkTransport, PeerId, Transport
+from daa_node.seams import BELL_TOKEN_BYTES, BulkTransport, PeerId, Transport
 from daa_node.spot_checks import canaries
+from daa_node.wire import relay_messages
 from daa_node.wire.blob_messages import Request as BlobRequest
 from daa_node.wire.blob_messages import encode_request
 from daa_node.wire.framing import read_message, write_message
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
-from daa_node.wire.protocols import BULK, HELLO, REQUEST, VOTES
+from daa_node.wire.protocols import BULK, HELLO, RELAY, RELAYED, REQUEST, VOTES
 from simnet.world.adversaries import quarrels
 from simnet.world.adversaries.manners import Manners
 from simnet.world.adversaries.puppet import Mind, Puppet
@@ -53,6 +56,14 @@ from simnet.world.adversaries.shapes import LIMITS
 EVERY_S = 0.5
 TIMEOUT_S = 2.0  # of one of them
 CHANGED_MAX = 3  # places of one answer
+PORT_MAX = 2**16 - 1
+
+
+def _have_dialled(mind: Mind) -> bytes:
+    """Any port of ours, or one more than there may be."""
+    ports = [mind.chance.randint(1, PORT_MAX) for _ in range(mind.chance.randint(0, 3))]
+    return dial_back.encode_request(mind.chance.randbytes(BELL_TOKEN_BYTES), tuple(ports))
+
 
 # What a request of each word is about.
 REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
@@ -62,6 +73,7 @@ REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     court.REQUEST: quarrels.dispute,
     second_looks.REQUEST: quarrels.question,
     canaries.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),  # nothing is read of it
+    dial_back.REQUEST: _have_dialled,
 }
 
 
@@ -140,6 +152,18 @@ class Errands:
             finally:
                 await stream.aclose()
 
+    async def relay(self, mind: Mind, peer_id: PeerId) -> None:
+        """As who wants a relay, or wants to be led by one to somebody."""
+        others = sorted(self._transport.connected())
+        wish = relay_messages.connect(mind.chance.choice(others))
+        await self._write(peer_id, RELAY, mind.chance.choice([relay_messages.reserve(), wish]))
+
+    async def call(self, mind: Mind, peer_id: PeerId) -> None:
+        """As a relay that has brought somebody."""
+        others = sorted(self._transport.connected())
+        named = relay_messages.from_peer(mind.chance.choice(others))
+        await self._write(peer_id, RELAYED, named)
+
     async def fetch(self, mind: Mind, peer_id: PeerId) -> None:
         """A question for a blob."""
         if self.bulk is None:
@@ -186,6 +210,8 @@ ERRANDS: Final[Mapping[str, Errand]] = {
     HELLO: Errands.greet,
     BULK: Errands.fetch,
     VOTES: Errands.chatter,
+    RELAY: Errands.relay,
+    RELAYED: Errands.call,
     "gossip": Errands.publish,
 }
 

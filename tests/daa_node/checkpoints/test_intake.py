@@ -13,6 +13,7 @@ from daa_dag.retention import Retention
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.intake import Intake, carry_out, plan_intake
+from daa_node.checkpoints.layout import KINDS
 from daa_node.checkpoints.snapshots import prune
 from daa_node.errors import StorageFailed, UserError
 from tests.daa_node.checkpoints.filling_disk import FillingDisk
@@ -91,6 +92,28 @@ def test_what_is_newer_there_comes_and_what_is_here_stays(here: Path, there: Pat
     assert (report.ok, report.heights) == (True, THERE)
     again = planned(here, there)
     assert (again.coming, again.newest.height) == ((), THERE)
+
+
+@pytest.mark.parametrize("packed", [("here",), ("there",), ("here", "there")])
+def test_what_lies_in_packs_comes_and_stays_as_files_do(
+    packed: tuple[str, ...], here: Path, there: Path
+) -> None:
+    async def pack(directory: Path) -> None:
+        maker = ChainMaker(directory)
+        await maker.open()
+        assert await maker.chain.pack(KINDS, 1)
+
+    for name in packed:
+        trio.run(pack, {"here": here, "there": there}[name])
+    intake = taken(here, there)
+    assert (intake.height_before, intake.newest.height) == (HERE, THERE)
+    sizes = [ChainFiles(directory / "chain").listing().sizes for directory in (here, there)]
+    assert sizes[0] == sizes[1]
+    report = verify(here / "chain")
+    assert (report.ok, report.heights) == (True, THERE)
+    maker = ChainMaker(here)
+    trio.run(maker.open)
+    assert trio.run(maker.chain.newest).height == THERE
 
 
 def test_a_node_that_has_not_run_yet_takes_all_of_it_and_goes_on(
