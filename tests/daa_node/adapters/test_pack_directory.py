@@ -179,7 +179,8 @@ class Stumble:
         def stumbling(*arguments: object, **named: object) -> object:
             if self.left == 0 or (self.has_struck and isinstance(self.fault, KeyboardInterrupt)):
                 self.has_struck, self.left = True, -1
-                raise self.fault
+                # a new one each time: its traceback holds all that its frames have open
+                raise type(self.fault)(*self.fault.args)
             self.left -= 1
             return call(*arguments, **named)
 

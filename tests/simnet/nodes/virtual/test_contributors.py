@@ -64,7 +64,8 @@ def test_who_does_its_part_has_priority_with_everybody(opinions: Opinions) -> No
 def test_whose_link_is_slow_falls_to_low_and_comes_back(opinions: Opinions) -> None:
     run(faults=[SLOW])
     fallen = [Level.PRIORITY, Level.NORMAL, Level.LOW, Level.NORMAL]
-    slow, times = judged(opinions, lambda levels: levels[1:] == fallen)
+    # some have come to think the best of it again before the job ends
+    slow, times = judged(opinions, lambda levels: levels[1 : 1 + len(fallen)] == fallen)
     assert (len(slow), times) == (1, 3)
     mostly_well = judged(opinions, lambda levels: Level.LOW not in levels)
     assert mostly_well[1] >= 6  # what the slow one thinks of the others is its own affair
