@@ -162,7 +162,8 @@ class Body(BaseModel):
         try:
             self.job.updates.check_bounds(len(self.contributors) - len(training), len(training))
         except RuleUnbounded as unbounded:
-            raise ValueError(f"job.updates: {unbounded}") from None
+            remedy = "; list more of them, or set updates.rule to mean" if training else ""
+            raise ValueError(f"job.updates: {unbounded}{remedy}") from None
         return self
 
     @property

@@ -195,6 +195,15 @@ def test_a_rule_that_its_contributors_cannot_carry_is_refused_with_both_numbers(
         four(job)
 
 
+def test_trainers_that_could_never_count_are_refused_with_what_to_do() -> None:
+    voting, training = [("a", record(0))], [("b", record(1)), ("c", record(2))]
+    with pytest.raises(UserError, match="m=2.*f_agg=1.*list more of them, or set updates.rule"):
+        create(JOB, voting, NONCE, trainers=training[:1])
+    assert len(create(JOB, voting, NONCE, trainers=training).contributors) == 3
+    mean = JOB.model_copy(update={"updates": UpdatesConfig(rule="mean")})
+    assert len(create(mean, voting, NONCE, trainers=training[:1]).contributors) == 2
+
+
 @pytest.mark.parametrize("is_named", [False, True])
 def test_files_that_no_digest_names_make_no_network(is_named: bool) -> None:
     labels = {"path": "labels", "digest": "cd" * 32 if is_named else None}
