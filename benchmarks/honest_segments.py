@@ -4,9 +4,10 @@
 
 Authors train real rounds from round to round (the author's own weights are the next base, moments
 and residual go on) and show their boundaries; a checker trains each segment again, as a node does
-whom the lot gives it. The two differ in all that may differ between honest nodes on a CPU:
+whom the lot gives it. The two differ in all that may differ between honest nodes:
 
-    machine     three processes that may use other instructions: AVX-512, AVX2, and neither
+    machine     three processes that may use other instructions: AVX-512, AVX2, and neither; and,
+                where torch finds one, a fourth that trains on a GPU
     threads     1 to 4
     oneDNN      with it and without
     precision   torch may multiply fp32 in fewer bits where it thinks that this pays, or not
@@ -69,6 +70,7 @@ MACHINES: dict[str, dict[str, str]] = {  # instructions that a process may use
         "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3 AVX512F AVX512CD AVX512_SKX",
     },
 }
+GPU = "gpu"  # one more machine, where there is one
 THREADS_MAX = 4
 OPENED_ONE_IN = 6  # lives, of models that the canonical kernels can afford
 OPENED_PARAMETERS_MAX = 120_000
@@ -164,8 +166,8 @@ class _Shuffled:
 class Machine:
     """In its process: what trains, and trains again."""
 
-    def __init__(self, cache: Path) -> None:
-        self._cache = cache
+    def __init__(self, cache: Path, device: str) -> None:
+        self._cache, self._device = cache, device
         self._examples: dict[str, _Shuffled] = {}
 
     def live(self, life: Life) -> list[Shown]:
@@ -240,7 +242,7 @@ class Machine:
 
         from daa_node.training.core import Core
 
-        return Core(job, self._of(job), torch.device("cpu"), time.perf_counter)
+        return Core(job, self._of(job), torch.device(self._device), time.perf_counter)
 
     def _of(self, job: TrainingJob) -> _Shuffled:
         from daa_node.training.datasets.catalogue import open_examples
@@ -265,9 +267,9 @@ class Machine:
         self._of(job).on = settings.shuffled
 
 
-def serve(line: Connection, cache: Path) -> None:
+def serve(line: Connection, cache: Path, device: str) -> None:
     """A machine's process: (method, arguments) in, what it returns out, until hung up on."""
-    machine = Machine(cache)
+    machine = Machine(cache, device)
     while True:
         try:
             name, arguments = line.recv()
@@ -278,12 +280,14 @@ def serve(line: Connection, cache: Path) -> None:
 
 @contextmanager
 def machines(cache: Path) -> Iterator[dict[str, Connection]]:
-    """A process for each of MACHINES, as long as the block lasts."""
+    """A process for each of MACHINES, and one for a GPU, as long as the block lasts."""
+    there = MACHINES | ({GPU: {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}} if has_gpu() else {})
     context, lines = get_context("spawn"), dict[str, Connection]()
     with ExitStack() as stack:
-        for name, environment in MACHINES.items():
+        for name, environment in there.items():
             ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(theirs, cache), daemon=True)
+            device = "cuda" if name == GPU else "cpu"
+            process = context.Process(target=serve, args=(theirs, cache, device), daemon=True)
             with _environment({**environment, "OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}):
                 process.start()
             theirs.close()
@@ -291,6 +295,12 @@ def machines(cache: Path) -> Iterator[dict[str, Connection]]:
             stack.callback(ours.close)
             lines[name] = ours
         yield lines
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 @contextmanager
@@ -314,11 +324,11 @@ def measure(segments: int, seed: int, cache: Path) -> list[Checked]:
             return lines[machine].recv()
 
         while len(checked) < segments:
-            life, author = drawn_life(chance), chance.choice(list(MACHINES))
+            life, author = drawn_life(chance), chance.choice(list(lines))
             for shown in ask(author, "live", life):
                 for segment in range(len(shown.boundaries) - 1):
                     settings = drawn_settings(chance, checks=not life.opened)
-                    machine = chance.choice(list(MACHINES))
+                    machine = chance.choice(list(lines))
                     found = ask(machine, "check", life, shown, segment, settings)
                     by, steps = life.settings[shown.order.round], life.segment_steps
                     name = f"{life.job.model.kind} {life.job.model.parameter_count()}"
@@ -401,6 +411,8 @@ def grouped(checked: list[Checked]) -> dict[str, list[Checked]]:
         alike = one.machines[0] == one.machines[1]
         same = alike and replace(one.checker, shuffled=False) == one.author
         groups["same machine" if alike else "another machine"].append(one)
+        if not alike:
+            groups["a GPU and a CPU" if GPU in one.machines else "two CPUs"].append(one)
         reduced = "medium" in (one.author.precision, one.checker.precision)
         groups["products of fewer bits allowed" if reduced else "products of all bits"].append(one)
         groups["another order" if one.checker.shuffled else "the same order"].append(one)
