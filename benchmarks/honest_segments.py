@@ -10,17 +10,16 @@ whom the lot gives it. The two differ in all that may differ between honest node
                 where torch finds one, a fourth that trains on a GPU
     threads     1 to 4
     oneDNN      with it and without
-    precision   torch may multiply fp32 in fewer bits where it thinks that this pays, or not
     order       of a batch's examples, which is the order in which a gradient is summed
     determinism asked of torch, or not
 
 One life in OPENED_ONE_IN is opened step by step, and each of its steps taken again by the canonical
 kernels in numpy, as whoever judges a dispute does.
 
-Jobs are byte GPTs and perceptrons of five sizes, three codecs, with and without error feedback and
-clipping, early in the schedule and late. Printed is the largest of a check's distances
-(daa_node.training.segment_check), by what differed, and how many are beyond the tolerance of the
-genesis: nobody may be. Ends with 1 if anybody is.
+Jobs are byte GPTs, perceptrons and a convolution, six sizes in all, three codecs, with and without
+error feedback and clipping, early in the schedule and late. Printed is the largest of a check's
+distances (daa_node.training.segment_check), by what differed, and how many are beyond the tolerance
+of the genesis: nobody may be. Ends with 1 if anybody is.
 """
 
 import argparse
@@ -39,6 +38,7 @@ from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,7 @@ MODELS: tuple[tuple[int, ModelConfig, DataConfig, int], ...] = (  # of how many,
     (8, ModelConfig(depth=1, width=16, heads=2, context=16), DataConfig(), 4),
     (3, ModelConfig(kind="mlp", depth=2, width=256), DIGITS, 64),
     (2, ModelConfig(depth=2, width=64, heads=4, context=64), DataConfig(), 4),
+    (2, ModelConfig(kind="cnn", depth=2, width=8, picture_side=8), DIGITS, 16),
     (1, ModelConfig(depth=3, width=96, heads=4, context=64), DataConfig(), 4),  # the demo's
 )
 
@@ -99,7 +100,6 @@ class Settings:
 
     threads: int
     onednn: bool
-    precision: str  # of products, as torch.set_float32_matmul_precision takes it
     deterministic: bool
     shuffled: bool  # the examples of a batch
 
@@ -260,9 +260,11 @@ class Machine:
     def _set(self, settings: Settings, job: TrainingJob) -> None:
         import torch
 
+        from daa_node.training.core import multiply_in_full
+
         torch.set_num_threads(settings.threads)
         torch.backends.mkldnn.set_flags(settings.onednn)  # type: ignore[no-untyped-call]
-        torch.set_float32_matmul_precision(settings.precision)
+        multiply_in_full()
         torch.use_deterministic_algorithms(settings.deterministic)
         self._of(job).on = settings.shuffled
 
@@ -303,15 +305,19 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+_SPAWNING = Lock()  # sets of machines are started side by side, and share our environment
+
+
 @contextmanager
 def _environment(changes: dict[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    with _SPAWNING:
+        before = dict(os.environ)
+        os.environ.update(changes)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def measure(segments: int, seed: int, cache: Path) -> list[Checked]:
@@ -376,7 +382,6 @@ def drawn_settings(chance: random.Random, checks: bool = False) -> Settings:
     return Settings(
         threads=chance.randint(1, THREADS_MAX),
         onednn=chance.random() < 0.5,
-        precision=chance.choice(["highest", "highest", "medium"]),
         deterministic=chance.random() < 0.5,
         shuffled=checks and chance.random() < 0.5,
     )
@@ -413,8 +418,6 @@ def grouped(checked: list[Checked]) -> dict[str, list[Checked]]:
         groups["same machine" if alike else "another machine"].append(one)
         if not alike:
             groups["a GPU and a CPU" if GPU in one.machines else "two CPUs"].append(one)
-        reduced = "medium" in (one.author.precision, one.checker.precision)
-        groups["products of fewer bits allowed" if reduced else "products of all bits"].append(one)
         groups["another order" if one.checker.shuffled else "the same order"].append(one)
         if same and not one.checker.shuffled:
             groups["everything the same"].append(one)

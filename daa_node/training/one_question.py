@@ -15,6 +15,7 @@ import torch
 
 from daa_node.errors import UserError
 from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.core import multiply_in_full
 
 Answer = Callable[[TrainingJob, TrainerConfig, dict[str, Any]], Any]
 
@@ -28,6 +29,7 @@ def answer_one(answer: Answer) -> None:
     job = TrainingJob.model_validate_json(request["job"])
     os.nice(config.niceness)
     torch.set_num_threads(config.threads)
+    multiply_in_full()
     said: dict[str, Any]
     try:
         said = {"done": answer(job, config, request)}

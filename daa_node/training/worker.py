@@ -39,7 +39,7 @@ from daa_node.training import inner_state
 from daa_node.training.boundaries import Boundary, Ends, open_boundary
 from daa_node.training.boundary_files import BoundaryFiles, left_in
 from daa_node.training.config import TrainerConfig, TrainingJob
-from daa_node.training.core import Core, choose_device, open_core
+from daa_node.training.core import Core, choose_device, multiply_in_full, open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.messages import HEARTBEAT_S, RECEIVE_BYTES, Message, Unpacker, pack
 from daa_node.training.module_source import ModuleAccess
@@ -364,6 +364,7 @@ def _open_worker(
 ) -> tuple[Worker, torch.device]:
     os.nice(config.niceness)
     torch.set_num_threads(config.threads)
+    multiply_in_full()
     device = choose_device(config.device)
     core = open_(job, device, directory / "cache", ModuleAccess.of(config))
     return Worker(core, job, directory / "inner_state", inbox), device

@@ -5,9 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from blake3 import blake3
 
 from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
 from daa_node.training.genesis_state import genesis_weights
@@ -45,11 +47,16 @@ class Line:
 
 @contextmanager
 def worker(
-    directory: Path, job: TrainingJob = JOB, config: TrainerConfig = CONFIG
+    directory: Path,
+    job: TrainingJob = JOB,
+    config: TrainerConfig = CONFIG,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Line, int]]:
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "daa_node.training.worker", "--fd", str(theirs.fileno())]
-    with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process:
+    inherited = {**os.environ, **(environment or {})}
+    popen = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=inherited)
+    with ours, theirs, popen as process:
         theirs.close()
         line = Line(ours)
         start = {
@@ -215,3 +222,25 @@ def test_it_refuses_a_module_that_is_not_allowed_or_not_as_the_genesis_has_it(
     for config, what in [(CONFIG, "trainer.allow_modules"), (allowing, f"{file} has the blake3")]:
         with worker(tmp_path, job, config) as (line, _):
             assert what in line.wait_for("refused")["refused"]
+
+
+# As images of containers have it: torch then multiplies in ten bits of 24 on a GPU.
+TF32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "NVIDIA_TF32_OVERRIDE": "1"}
+SAYS_HOW_IT_MULTIPLIES = """
+import os, torch
+how = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+raise ValueError(f"it multiplies {how} {os.environ['NVIDIA_TF32_OVERRIDE']}")
+"""
+
+
+def test_it_multiplies_in_full_whatever_its_environment_says(tmp_path: Path) -> None:
+    file = write_package(tmp_path / "code", SAYS_HOW_IT_MULTIPLIES)
+    found = BuiltModule(
+        source_digest=blake3(file.read_bytes()).hexdigest(),
+        tensors=(ModuleTensor(name="weight", shape=(8,)),),
+    )
+    allowing = CONFIG.model_copy(
+        update={"allow_modules": (PACKAGE,), "module_path": tmp_path / "code"}
+    )
+    with worker(tmp_path, built(job_of(), found), allowing, TF32) as (line, _):
+        assert "it multiplies ('highest', False) 0" in line.wait_for("refused")["refused"]
