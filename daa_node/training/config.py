@@ -54,6 +54,7 @@ PICTURES: Mapping[str, Mapping[str, int]] = {
     "cifar100": {"picture_channels": 3, "picture_side": 32, "classes": 100},
 }
 KERNEL_PLACES = 9  # of a convolution, 3 x 3
+RANKS_MAX = 16  # devices of one host
 GRID_BITS = -GRID_EXPONENT  # standard deviations of initial weights count grid units
 # 2 GiB of fp32: beyond it one worker no longer holds weights, gradient and two moments at ease.
 PARAMETERS_MAX = 2**29
@@ -407,7 +408,13 @@ class TrainerConfig(BaseModel):
     device: Device = Field(
         "auto", description="auto, cpu, cuda, mps, or cuda:1 for the second GPU of this machine"
     )
-    threads: int = Field(1, ge=1, le=1024, description="CPU threads of the worker")
+    devices: tuple[Device, ...] = Field(
+        (),
+        max_length=RANKS_MAX,
+        description="several of this machine that take each step together, a process each; "
+        "[cuda:0, cuda:1]",
+    )
+    threads: int = Field(1, ge=1, le=1024, description="CPU threads of each process")
     niceness: int = Field(5, ge=0, le=19)
     start_timeout_s: float = Field(120.0, gt=0, description="import torch, map the data")
     heartbeat_timeout_s: float = Field(8.0, gt=0, description="16 beats: a starved CPU is no hang")
@@ -418,3 +425,14 @@ class TrainerConfig(BaseModel):
     module_path: Path | None = Field(
         None, description="directory with these packages, where they are not installed"
     )
+
+    @model_validator(mode="after")
+    def _devices_are_alike(self) -> Self:
+        if self.devices and self.device != "auto":
+            raise ValueError("name the devices in trainer.devices alone, and no trainer.device")
+        are_gpus = bool(self.devices) and all(name.startswith("cuda:") for name in self.devices)
+        if are_gpus and len(set(self.devices)) < len(self.devices):
+            raise ValueError("trainer.devices names a GPU twice; one process has each")
+        if not are_gpus and set(self.devices) - {"cpu"}:
+            raise ValueError("trainer.devices are GPUs by their numbers, [cuda:0, cuda:1], or cpu")
+        return self

@@ -37,9 +37,10 @@ from daa_node.training.canary import take_canary
 from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
+from daa_node.training.engine import Engine, Moments, OneDevice, Optimiser
 from daa_node.training.evaluation import mean_loss
 from daa_node.training.exact_replay import replay_exactly, replay_seal_exactly, step_exactly
-from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, Trained
+from daa_node.training.inner_loop import InnerLoop, StepLimits, Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.cnn import cnn_loss
@@ -104,19 +105,26 @@ class Core:
         device: torch.device,
         now_s: Callable[[], float],
         modules: ModuleAccess = NO_MODULES,
+        engine: Engine | None = None,
     ) -> None:
-        """Raises UserError where the model is code that `modules` does not let run here."""
+        """`engine` is what trains where that is not `device` alone.
+
+        Raises UserError where the model is code that `modules` does not let run here.
+        """
         self.device = device
         self._job = job
         self._examples = examples
         self._now_s = now_s
-        loss = loss_of(job.model, job.seed, modules)
-        self._loop = InnerLoop(job.inner, job.model.tensors(), loss, examples, device)
+        if engine is None:
+            loss = loss_of(job.model, job.seed, modules)
+            engine = OneDevice(job.inner, job.model.tensors(), loss, device)
+        self._ranks = engine.ranks
+        self._loop = InnerLoop(job.inner, examples, engine)
         # Buffers for good: fresh ones would be faulted in page by page, every round.
         parameter_count = job.model.parameter_count()
         self._base_D = np.zeros(parameter_count, np.float32)
-        self._settled = _Memory(parameter_count, device)
-        self._tried = _Memory(parameter_count, device)
+        self._settled = _Memory(parameter_count, engine.memory_device)
+        self._tried = _Memory(parameter_count, engine.memory_device)
         self._settled_round = NO_ROUND  # the newest merged one as of the last order
         self._sealed_round = NO_ROUND  # of what was tried; none if there is nothing to settle
         self._memory_ids = count()
@@ -156,7 +164,7 @@ class Core:
 
         def pass_by(steps: int) -> None:
             if order.segment_steps and steps % order.segment_steps == 0:
-                on_boundary(self._boundary(self._loop.values(), tried.optimiser, owed_D))
+                on_boundary(self._boundary(self._loop.gather(), tried.optimiser, owed_D))
 
         if order.segment_steps:
             on_boundary(self._boundary(base_fp32_D, settled.optimiser, owed_D, settled.id))
@@ -208,7 +216,7 @@ class Core:
         self._check_canonical()
         found, repeats = take_canary(self._job, self._examples, self._loop, step, is_cancelled)
         distance = max(found.weights, found.first, found.second)
-        return CanaryStep(kind_of(self.device), distance, repeats)
+        return CanaryStep(kind_of(self.device, self._ranks), distance, repeats)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""
@@ -269,13 +277,14 @@ def open_core(
     cache_dir: Path,
     now_s: Callable[[], float],
     modules: ModuleAccess = NO_MODULES,
+    engine: Engine | None = None,
 ) -> Core:
-    """A Core on mapped data; `now_s` measures steps.
+    """A Core on mapped data; `now_s` measures steps, `engine` takes them if not `device` alone.
 
     Raises UserError for unusable data, and for a model that this host may not run or does not have.
     """
     examples = open_examples(job.data, job.model, cache_dir, job.own)
-    return Core(job, examples, device, now_s, modules)
+    return Core(job, examples, device, now_s, modules, engine)
 
 
 def choose_device(name: str) -> torch.device:
@@ -332,8 +341,8 @@ def multiply_in_full() -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
-def kind_of(device: torch.device) -> str:
-    """What numbers of equal devices have in common, in words."""
+def kind_of(device: torch.device, ranks: int = 1) -> str:
+    """What numbers of equal devices have in common, in words; of so many that share each step."""
     release = ".".join(torch.__version__.split("+")[0].split(".")[:2])
     if device.type == "cuda":
         made = torch.cuda.get_device_name(device)
@@ -341,7 +350,8 @@ def kind_of(device: torch.device) -> str:
         made = f"{machine()} {torch.backends.cpu.get_cpu_capability()}"
     else:
         made = machine()
-    return f"{device.type} {made}, torch {release}"[:DEVICE_CHARS_MAX]
+    together = f"{ranks} x " if ranks > 1 else ""
+    return f"{together}{device.type} {made}, torch {release}"[:DEVICE_CHARS_MAX]
 
 
 def loss_of(model: ModelConfig, seed: int = 0, modules: ModuleAccess = NO_MODULES) -> LossFunction:

@@ -2,7 +2,7 @@
 
 DiLoCo (Douillard et al. 2023): H local steps from the shared weights; the two moments stay with the
 worker from round to round, the weights are replaced by the agreed ones every time. Which moments
-training goes on from is the caller's to say: see Optimiser.
+training goes on from is the caller's to say; what takes a step is an Engine.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,13 +12,10 @@ from math import cos, pi
 import torch
 
 from daa_node.errors import TrainerFailed
-from daa_node.tensors import Float32Array, Int64Array, TensorSpec
+from daa_node.tensors import Float32Array, Int64Array
 from daa_node.training.config import InnerConfig
 from daa_node.training.datasets.examples import Examples
-from daa_node.training.models.parameters import FlatParameters, LossFunction
-
-ADAM_EPSILON = 1e-8
-NORM_EPSILON = 1e-6  # a zero gradient must not divide by zero
+from daa_node.training.engine import Engine, Optimiser
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,44 +40,6 @@ class Trained:
     loss_nats: float  # mean over the steps
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """First and second moment (D,) and how many steps are in them, on the CPU."""
-
-    first_D: Float32Array
-    second_D: Float32Array
-    steps: int
-
-
-class Optimiser:
-    """AdamW's memory, on the device that trains."""
-
-    def __init__(self, parameter_count: int, device: torch.device) -> None:
-        self.first_D = torch.zeros(parameter_count, dtype=torch.float32, device=device)
-        self.second_D = torch.zeros_like(self.first_D)
-        self.steps = torch.zeros((), dtype=torch.float32, device=device)
-
-    def moments(self) -> Moments:
-        """Its own memory where that is the CPU's, good until it changes; else a copy."""
-        first_D, second_D = self.first_D.cpu().numpy(), self.second_D.cpu().numpy()
-        return Moments(first_D, second_D, int(self.steps.item()))
-
-    def set_moments(self, moments: Moments) -> None:
-        self.first_D.copy_(torch.from_numpy(moments.first_D))
-        self.second_D.copy_(torch.from_numpy(moments.second_D))
-        self.steps.fill_(moments.steps)
-
-    def copy_from(self, other: "Optimiser") -> None:
-        self.first_D.copy_(other.first_D)
-        self.second_D.copy_(other.second_D)
-        self.steps.copy_(other.steps)
-
-    def forget(self) -> None:
-        self.first_D.zero_()
-        self.second_D.zero_()
-        self.steps.zero_()
-
-
 def learning_rate(config: InnerConfig, step: int) -> float:
     """The rate of the author's `step`-th inner step since the genesis: linear warm-up, cosine."""
     warm = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
@@ -90,21 +49,17 @@ def learning_rate(config: InnerConfig, step: int) -> float:
 
 
 class InnerLoop:
-    """One worker's model on one device."""
+    """One worker's model on what trains it."""
 
-    def __init__(
-        self,
-        config: InnerConfig,
-        specs: tuple[TensorSpec, ...],
-        loss: LossFunction,
-        examples: Examples,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, config: InnerConfig, examples: Examples, engine: Engine) -> None:
         self._config = config
-        self._loss = loss
         self._examples = examples
-        self.device = device
-        self._parameters = FlatParameters(specs, device)
+        self._engine = engine
+
+    @property
+    def memory_device(self) -> torch.device:
+        """Of the optimisers that it goes on from."""
+        return self._engine.memory_device
 
     def train(
         self,
@@ -118,17 +73,17 @@ class InnerLoop:
         """Steps away from `base_D`. Raises TrainerFailed when cancelled.
 
         `first_step` is how many inner steps this author took before, for the learning rate.
-        `between` hears how many steps are done, after each but the last.
+        `between` hears how many steps are done, after each but the last; for where they have led it
+        asks `gather`.
         """
-        self._parameters.load(torch.from_numpy(base_D))
+        engine = self._engine
+        engine.begin(base_D, optimiser)
         losses: list[torch.Tensor] = []
         loop_started_s = limits.now_s()
         while True:
             lr = learning_rate(self._config, first_step + len(losses))
-            losses.append(self._step(next(batches), lr, optimiser))
+            losses.append(engine.step(self._examples.train(next(batches)), lr))
             steps = len(losses)
-            if self.device.type != "cpu":
-                losses[-1].item()  # wait for the device, or the clock would see nothing
             now_s = limits.now_s()
             step_s = (now_s - loop_started_s) / steps
             if limits.is_cancelled():
@@ -137,51 +92,24 @@ class InnerLoop:
             if steps >= limits.steps_max or out_of_time:
                 break
             between(steps)
+        engine.gather()
         loss_nats = float(torch.stack(losses).cpu().double().mean())
         tokens = steps * self._config.batch_size * self._examples.tokens_each
         return Trained(self.values(), steps, tokens, max(1, round(step_s * 1e6)), loss_nats)
 
-    def _step(self, indices_B: Int64Array, lr: float, optimiser: Optimiser) -> torch.Tensor:
-        parameters, config = self._parameters, self._config
-        batch = self._examples.train(indices_B)
-        inputs = torch.from_numpy(batch.inputs).to(self.device)
-        targets = torch.from_numpy(batch.targets).to(self.device)
-        parameters.gradient_D.zero_()
-        loss = self._loss(parameters.views, inputs, targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            norm = parameters.gradient_D.norm()
-            parameters.gradient_D.mul_((config.grad_clip / (norm + NORM_EPSILON)).clamp(max=1.0))
-            optimiser.steps += 1
-            torch._fused_adamw_(
-                [parameters.values_D],
-                [parameters.gradient_D],
-                [optimiser.first_D],
-                [optimiser.second_D],
-                [],
-                [optimiser.steps],
-                lr=lr,
-                beta1=config.beta1,
-                beta2=config.beta2,
-                weight_decay=config.weight_decay,
-                eps=ADAM_EPSILON,
-                amsgrad=False,
-                maximize=False,
-            )
-        return loss.detach()
+    def gather(self) -> Float32Array:
+        """The weights and, in the optimiser, the moments as they are in the middle of training."""
+        self._engine.gather()
+        return self.values()
 
     def values(self) -> Float32Array:
         """The weights as they are: the loop's own memory where that is the CPU's, else a copy."""
-        return self._parameters.values_D.cpu().numpy()
+        return self._engine.values()
 
     def load(self, values_D: Float32Array) -> None:
         """The weights that `heldout_loss` judges, until the next load or training."""
-        self._parameters.load(torch.from_numpy(values_D))
+        self._engine.load(values_D)
 
     def heldout_loss(self, indices_B: Int64Array) -> float:
         """Mean loss in nats of the loaded weights on the given held-out examples."""
-        batch = self._examples.heldout(indices_B)
-        with torch.inference_mode():
-            inputs = torch.from_numpy(batch.inputs).to(self.device)
-            targets = torch.from_numpy(batch.targets).to(self.device)
-            return float(self._loss(self._parameters.views, inputs, targets).item())
+        return self._engine.loss(self._examples.heldout(indices_B))

@@ -24,7 +24,8 @@ from daa_node.training.batches import batch_plan
 from daa_node.training.boundaries import Boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.examples import Examples
-from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, Trained
+from daa_node.training.engine import Moments, Optimiser
+from daa_node.training.inner_loop import InnerLoop, StepLimits, Trained
 from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.grid import CHUNK_PARAMETERS, to_float32
 from daa_node.updates.pipeline import NormOf, l2_norm, seal
@@ -99,10 +100,10 @@ def open_segment(
     optimiser = optimiser_of(start, loop)
 
     def pass_by(_steps: int) -> None:
-        moments = optimiser.moments()
+        weights_D, moments = loop.gather(), optimiser.moments()
         passed = replace(
             start,
-            weights_D=loop.values(),
+            weights_D=weights_D,
             first_D=moments.first_D,
             second_D=moments.second_D,
             adam_steps=moments.steps,
@@ -114,7 +115,7 @@ def open_segment(
 
 def optimiser_of(start: Boundary, loop: InnerLoop) -> Optimiser:
     """What a boundary remembers."""
-    optimiser = Optimiser(start.weights_D.size, loop.device)
+    optimiser = Optimiser(start.weights_D.size, loop.memory_device)
     optimiser.set_moments(Moments(start.first_D, start.second_D, start.adam_steps))
     return optimiser
 

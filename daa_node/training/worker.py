@@ -8,12 +8,10 @@ supervisor sends to the whole group: the daemon decides when a round may end.
 """
 
 import argparse
-import ctypes
 import os
 import queue
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -43,6 +41,7 @@ from daa_node.training.core import Core, choose_device, multiply_in_full, open_c
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.messages import HEARTBEAT_S, RECEIVE_BYTES, Message, Unpacker, pack
 from daa_node.training.module_source import ModuleAccess
+from daa_node.training.parent_death import die_with
 from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (
@@ -54,7 +53,6 @@ from daa_node.updates.outer_step import (
 )
 from daa_node.updates.torch_kernels import TorchKernels
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ORDERS_MAX = 64  # the daemon sends one at a time; cancelled ones may wait behind a long one
 # The aggregation of a round that closes soon must not wait for the disk.
 SAVE_AFTER_IDLE_S = 2.0
@@ -147,6 +145,7 @@ class Worker:
         self._delta_format = job.updates.delta_format
         # The same bits either way; on a CPU numpy is the faster one.
         on_gpu = core.device.type == "cuda"
+        self.device = core.device
         self._merge = TorchKernels(core.device).aggregate_and_step if on_gpu else aggregate_and_step
 
     def restore(self) -> str:
@@ -338,17 +337,18 @@ def serve(fd: int, parent_pid: int | None = None, open_: OpenCore = open_measure
     if not messages:
         return
     start = messages[0]["start"]
-    _die_with(start["daemon_pid"] if parent_pid is None else parent_pid)
+    die_with(start["daemon_pid"] if parent_pid is None else parent_pid)
     inbox = Inbox()
     threading.Thread(target=_read, args=(line, inbox), daemon=True).start()
     try:
         job = TrainingJob.model_validate_json(start["job"])
         config = TrainerConfig.model_validate_json(start["trainer"])
-        worker, device = _open_worker(job, config, Path(start["directory"]), inbox, open_)
+        worker = _open_worker(job, config, Path(start["directory"]), inbox, open_)
     except UserError as refused:
         line.send({"refused": str(refused)})
         return
-    ready = {"pid": os.getpid(), "device": str(device), "inner_state": worker.restore()}
+    device = " + ".join(config.devices) or str(worker.device)
+    ready = {"pid": os.getpid(), "device": device, "inner_state": worker.restore()}
     line.send({"ready": ready})
     threading.Thread(target=_beat, args=(line,), daemon=True).start()
     while True:
@@ -361,13 +361,20 @@ def _open_worker(
     directory: Path,
     inbox: Inbox,
     open_: OpenCore,
-) -> tuple[Worker, torch.device]:
+) -> Worker:
     os.nice(config.niceness)
     torch.set_num_threads(config.threads)
     multiply_in_full()
-    device = choose_device(config.device)
-    core = open_(job, device, directory / "cache", ModuleAccess.of(config))
-    return Worker(core, job, directory / "inner_state", inbox), device
+    cache_dir, access = directory / "cache", ModuleAccess.of(config)
+    if config.devices:
+        # by itself as long to import as half of torch, and few hosts have a site
+        from daa_node.training.site.engine import open_site
+
+        site = open_site(job, config, directory)
+        core = open_core(job, site.device, cache_dir, perf_counter, access, site)
+    else:
+        core = open_(job, choose_device(config.device), cache_dir, access)
+    return Worker(core, job, directory / "inner_state", inbox)
 
 
 def _serve(worker: Worker, inbox: Inbox, line: Line) -> None:
@@ -419,16 +426,6 @@ def _beat(line: Line) -> None:
     while True:
         line.send({"beat": os.getpid()})
         sleep(HEARTBEAT_S)
-
-
-def _die_with(parent_pid: int) -> None:
-    """Have the kernel kill us when our parent ends, even if we are suspended then."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-        if os.getppid() != parent_pid:
-            os._exit(0)  # it ended before we asked
 
 
 def _map_blob(path: str) -> UInt8Array:

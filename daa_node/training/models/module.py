@@ -73,6 +73,7 @@ class ModuleLoss:
     """A LossFunction: the mean loss in nats of the module with the given weights."""
 
     def __init__(self, path: str | None, module: nn.Module) -> None:
+        self.module = module
         self._path = path
         self._bound = _Bound(path, module)
 

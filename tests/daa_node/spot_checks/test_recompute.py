@@ -17,8 +17,9 @@ from daa_node.tensors import Float32Array, Int64Array, parameter_count_of
 from daa_node.training.config import InnerConfig, ModelConfig
 from daa_node.training.core import loss_of
 from daa_node.training.datasets.examples import Batch as TrainingBatch
+from daa_node.training.engine import Moments, OneDevice, Optimiser
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, learning_rate
+from daa_node.training.inner_loop import InnerLoop, StepLimits, learning_rate
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.updates.grid import to_float32
 
@@ -106,8 +107,9 @@ def torch_step(
 ) -> State:
     """One step of the very loop that workers run."""
     examples = OneBatch(batch)
-    loop = InnerLoop(inner, config.tensors(), loss_of(config), examples, torch.device("cpu"))
-    optimiser = Optimiser(state.weights_D.size, loop.device)
+    engine = OneDevice(inner, config.tensors(), loss_of(config), torch.device("cpu"))
+    loop = InnerLoop(inner, examples, engine)
+    optimiser = Optimiser(state.weights_D.size, loop.memory_device)
     optimiser.set_moments(Moments(state.first_D, state.second_D, state.adam_steps))
     limits, batches = StepLimits(1, 1e9, 0.0, lambda: 0.0, lambda: False), [np.zeros(1, np.int64)]
     trained = loop.train(state.weights_D, iter(batches), schedule_step, limits, optimiser)

@@ -15,6 +15,7 @@ from daa_node.training.canary import take_canary
 from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
 from daa_node.training.core import Core
 from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.engine import OneDevice
 from daa_node.training.inner_loop import InnerLoop, Trained
 from daa_node.training.models.byte_gpt import gpt_loss
 from tests.daa_node.training.cheats import Stage
@@ -51,10 +52,11 @@ class Meddled:
 
     def __init__(self, job: TrainingJob, directory: Path, meddle: Meddle) -> None:
         self.examples = open_examples(job.data, job.model, directory)
-        self.device = torch.device("cpu")
+        self.memory_device = torch.device("cpu")
         self._meddle = meddle
-        specs = job.model.tensors()
-        self._inner = InnerLoop(job.inner, specs, gpt_loss(job.model), self.examples, self.device)
+        model = job.model
+        engine = OneDevice(job.inner, model.tensors(), gpt_loss(model), self.memory_device)
+        self._inner = InnerLoop(job.inner, self.examples, engine)
 
     def train(self, *arguments: Any) -> Trained:
         trained = self._inner.train(*arguments)

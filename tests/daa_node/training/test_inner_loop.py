@@ -12,10 +12,10 @@ from daa_node.errors import TrainerFailed
 from daa_node.training.batches import batch_indices, batch_plan
 from daa_node.training.config import InnerConfig, ModelConfig
 from daa_node.training.datasets.digits import Digits
+from daa_node.training.engine import OneDevice, Optimiser
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.inner_loop import (
     InnerLoop,
-    Optimiser,
     StepLimits,
     Trained,
     learning_rate,
@@ -24,6 +24,7 @@ from daa_node.training.models.mlp import mlp_loss
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.updates.grid import to_float32
 
+CPU = torch.device("cpu")
 MODEL = ModelConfig(kind="mlp", depth=1, width=16)
 CONFIG = InnerConfig(lr=0.01, warmup_steps=3, total_steps=20, batch_size=8, grad_clip=0.5)
 DIGITS = Digits(10, 1)
@@ -32,7 +33,7 @@ BASE_D = to_float32(genesis_weights(MODEL, 1))
 
 
 def loop(config: InnerConfig = CONFIG) -> InnerLoop:
-    return InnerLoop(config, MODEL.tensors(), mlp_loss(MODEL), DIGITS, torch.device("cpu"))
+    return InnerLoop(config, DIGITS, OneDevice(config, MODEL.tensors(), mlp_loss(MODEL), CPU))
 
 
 def limits(
@@ -45,7 +46,7 @@ def limits(
 
 
 def optimiser() -> Optimiser:
-    return Optimiser(BASE_D.size, torch.device("cpu"))
+    return Optimiser(BASE_D.size, CPU)
 
 
 def train(

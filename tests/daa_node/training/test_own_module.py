@@ -15,8 +15,8 @@ from daa_node.training.boundaries import Boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.engine import NORM_EPSILON
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.training.inner_loop import NORM_EPSILON
 from daa_node.training.module_probe import probe
 from daa_node.training.module_source import NO_MODULES, find_source, load_build
 from daa_node.training.segment_check import Claim
