@@ -99,7 +99,7 @@ class Job(BaseModel):
     @property
     def tokens_per_step(self) -> int:
         """Tokens (or pictures) of one inner step of one contributor."""
-        return self.inner.batch_size * (1 if self.data.are_pictures else self.model.context)
+        return self.inner.batch_size * self.data.predictions_each(self.model)
 
 
 class TrainerEntry(BaseModel):
@@ -153,7 +153,7 @@ class Body(BaseModel):
         training = {entry.node_id for entry in self.trainers}
         if not training <= set(self.contributors):
             raise ValueError("every trainer is a contributor")
-        unnamed = [name for name, file in self.job.data.files().items() if file.digest is None]
+        unnamed = self.job.data.unnamed()
         if unnamed:
             raise ValueError(
                 f"job.data: {', '.join(unnamed)}: no digest, and hosts could not tell whether all "

@@ -12,6 +12,7 @@ from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.module_config import BuiltModule
 
 # named, not imported: they import torch
+DATASET_MODULE = "daa_node.training.dataset_probe"
 PROBE_MODULE = "daa_node.training.module_probe"
 SAMPLE_MODULE = "daa_node.training.sampler"
 SAID_CHARS_MAX = 1000  # of a process's last words
@@ -24,6 +25,15 @@ def probe_module(job: TrainingJob, config: TrainerConfig, is_checked: bool) -> B
     """
     answer = _ask(PROBE_MODULE, job, config, {"is_checked": is_checked})
     return BuiltModule.model_validate_json(json.dumps(answer))
+
+
+def probe_dataset(job: TrainingJob, config: TrainerConfig) -> str:
+    """The digest of the source of a job's data set, which is tried.
+
+    Raises UserError for one that is not allowed, not there, or that no network can train on.
+    """
+    digest: str = _ask(DATASET_MODULE, job, config, {})
+    return digest
 
 
 def sample_bytes(

@@ -114,6 +114,9 @@ def run_daemon(
     made = local.read_genesis(node.directory.genesis)
     if made.job.model.path is not None:
         check_allowed(made.job.model.path, node.config.value.trainer.allow_modules)
+    if made.job.data.builder is not None:
+        allowed = node.config.value.trainer.allow_modules
+        check_allowed(made.job.data.builder, allowed, "dataset")
     weights = node.directory.weights
     if made.job.model.first_root is None and weights.exists():
         raise UserError(
@@ -377,8 +380,8 @@ def training_job(made: Genesis, directory: DataDirectory, config: NodeConfig) ->
 def examples_for_volunteers(
     job: TrainingJob, directory: DataDirectory
 ) -> Callable[[], Examples] | None:
-    """None where they would see what this host alone has."""
-    if job.data.kind == "local":
+    """None where they would see what this host alone has, or where it takes others' code."""
+    if job.data.kind in ("local", "dataset"):
         return None
     return lambda: open_examples(job.data, job.model, directory.trainer / "cache")
 

@@ -18,6 +18,7 @@ from daa_node.agreement.signer import is_for_good
 from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
+from daa_node.cli.own_dataset import with_dataset_digest
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import Role
@@ -217,6 +218,7 @@ def create_genesis(
     job = pinned(config_file.load(str(job_path), text, genesis.Job).value, job_path)
     if job.model.built is not None or job.model.weights_root is not None:
         raise UserError("model.built and model.weights_root are what this command finds out")
+    job = with_dataset_digest(job, DataDirectory(root))
     if job.model.kind == "module":
         job = _with_built_module(job, DataDirectory(root))
     if weights is not None:

@@ -244,9 +244,13 @@ class DataConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: FileKind | Literal["shakespeare", "digits", "local"] = "shakespeare"
+    kind: FileKind | Literal["shakespeare", "digits", "local", "dataset"] = "shakespeare"
     format: FileKind | None = Field(None, description="for local: of what each host trains on")
-    path: Path | None = Field(None, description="of the file; of pictures alone, for idx")
+    path: Path | None = Field(
+        None,
+        description="of the file; of pictures alone, for idx; package.module:build for dataset",
+    )
+    arguments: Arguments | None = Field(None, description="of that function, by name")
     digest: str | None = Field(
         None,
         pattern=DIGEST_PATTERN,
@@ -267,6 +271,16 @@ class DataConfig(BaseModel):
     )
 
     @property
+    def builder(self) -> str | None:
+        """The function that builds a data set of somebody's own."""
+        return str(self.path) if self.kind == "dataset" else None
+
+    def predictions_each(self, model: ModelConfig) -> int:
+        """How many an example asks for: tokens of a window, 1 for a picture."""
+        of_pictures = self.kind == "dataset" and model.kind in ("mlp", "cnn")
+        return 1 if self.are_pictures or of_pictures else model.context
+
+    @property
     def heldout_block_items(self) -> int:
         default = 1 if self.are_pictures else 8192
         return default if self.heldout_block is None else self.heldout_block
@@ -285,6 +299,10 @@ class DataConfig(BaseModel):
     def _files_where_needed(self) -> Self:
         if (self.format is not None) != (self.kind == "local"):
             raise ValueError("data of kind local have a format, and no other kind has one")
+        if self.kind == "dataset" and re.fullmatch(BUILDER, str(self.path)) is None:
+            raise ValueError("data of kind dataset need a path like my_package.data:build")
+        if self.arguments is not None and self.kind != "dataset":
+            raise ValueError(f"data of kind {self.kind} take no arguments")
         is_named = self.path is not None or self.digest is not None
         if self.kind not in EMBEDDED and not is_named:
             raise ValueError(f"data of kind {self.kind} needs a path, or a digest")
@@ -300,9 +318,22 @@ class DataConfig(BaseModel):
             raise ValueError(f"token_type says how tokens lie in a file, and not {self.items_kind}")
         return self
 
+    @model_serializer(mode="wrap")
+    def _what_is_of_its_kind(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        given: dict[str, Any] = handler(self)
+        if self.kind != "dataset":
+            del given["arguments"]
+        return given
+
+    def unnamed(self) -> list[str]:
+        """What no digest names."""
+        if self.kind == "dataset":
+            return [] if self.digest is not None else ["its source"]
+        return [name for name, file in self.files().items() if file.digest is None]
+
     def files(self) -> Mapping[str, DataFile]:
         """What it names, by the setting of config.yaml that says where it lies."""
-        if self.kind in EMBEDDED:
+        if self.kind in EMBEDDED or self.kind == "dataset":
             return {}
         first = DataFile(path=self.path, digest=self.digest)
         found = {"path": first, "labels": self.labels, "tokenizer": self.tokenizer}
@@ -340,7 +371,9 @@ class DataConfig(BaseModel):
         return self.model_copy(update=update)
 
     def why_unfit(self, model: ModelConfig) -> str | None:
-        """Why no such model trains on these data; None if one does."""
+        """Why no such model trains on these data; None if one does, or nobody can tell yet."""
+        if self.kind == "dataset":
+            return None
         pictures = PICTURES.get(self.items_kind)
         takes_both = model.kind == "module"
         if not takes_both and (model.kind == "byte_gpt") == self.are_pictures:

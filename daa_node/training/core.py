@@ -283,7 +283,7 @@ def open_core(
 
     Raises UserError for unusable data, and for a model that this host may not run or does not have.
     """
-    examples = open_examples(job.data, job.model, cache_dir, job.own)
+    examples = open_examples(job.data, job.model, cache_dir, job.own, modules)
     return Core(job, examples, device, now_s, modules, engine)
 
 

@@ -132,14 +132,14 @@ def module_of(path: str) -> str:
     return path.partition(":")[0]
 
 
-def check_allowed(path: str, allowed: tuple[str, ...]) -> None:
+def check_allowed(path: str, allowed: tuple[str, ...], what: str = "model") -> None:
     """Raises UserError unless this host's settings let it run that code."""
     module = module_of(path)
     if any(module == name or module.startswith(f"{name}.") for name in allowed):
         return
     top = module.partition(".")[0]
     raise UserError(
-        f"the model of this job is code that this host does not run: {path}. Read that code first. "
-        f"Then, to allow it, set trainer.allow_modules: [{top}] in config.yaml"
+        f"the {what} of this job is code that this host does not run: {path}. Read that code "
+        f"first. Then, to allow it, set trainer.allow_modules: [{top}] in config.yaml"
         + (f" (it is [{', '.join(allowed)}] now)" if allowed else "")
     )

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from daa_node.errors import TrainerFailed, UserError
 from daa_node.tensors import Float32Array, TensorSpec
 from daa_node.training.config import ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.datasets.built import build_examples
 from daa_node.training.models.module import ModuleLoss, build_module, trainable
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.training.module_config import BuiltModule, ModuleTensor
@@ -52,7 +53,7 @@ def probe(job: TrainingJob, access: ModuleAccess, is_checked: bool) -> BuiltModu
             f"(got {str(wrong['input'])[:80]!r})"
         ) from None
     _check_constants(model, module, build, job.seed)
-    _try(job, module, is_checked)
+    _try(job, module, is_checked, _batch(job, access))
     return found
 
 
@@ -96,13 +97,15 @@ def _check_constants(model: ModelConfig, module: nn.Module, build: Build, seed: 
             )
 
 
-def _try(job: TrainingJob, module: nn.Module, is_checked: bool) -> None:
+def _try(
+    job: TrainingJob, module: nn.Module, is_checked: bool, batch: tuple[Tensor, Tensor]
+) -> None:
     model = job.model
     specs = [TensorSpec(name, tuple(p.shape)) for name, p in trainable(module).items()]
     parameters = FlatParameters(specs, torch.device("cpu"))
     parameters.load(torch.cat([p.detach().reshape(-1) for p in trainable(module).values()]))
     before = {name: constant.clone() for name, constant in _constants(module).items()}
-    loss_of, batch = ModuleLoss(model.path, module), _batch(job)
+    loss_of = ModuleLoss(model.path, module)
     taken: list[tuple[float, Tensor]] = []
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -135,8 +138,11 @@ def _try(job: TrainingJob, module: nn.Module, is_checked: bool) -> None:
             )
 
 
-def _batch(job: TrainingJob) -> tuple[Tensor, Tensor]:
+def _batch(job: TrainingJob, access: ModuleAccess) -> tuple[Tensor, Tensor]:
     """In the shapes of the job's data; of what may come, the largest is there."""
+    if job.data.kind == "dataset":
+        seen = build_examples(job.data, job.model, access, job.data.digest).train(np.arange(1))
+        return torch.from_numpy(seen.inputs), torch.from_numpy(seen.targets)
     chance, model = torch.Generator().manual_seed(0), job.model
     if job.data.are_pictures:
         features = model.picture_channels * model.picture_side**2

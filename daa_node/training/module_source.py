@@ -1,4 +1,4 @@
-"""Find the source of a model that somebody brings, compare its digest, and only then run it.
+"""Find the source of a model, or data set, of somebody's, compare its digest, and only then run it.
 
     allowed by the settings? --> found, nothing of it run --> digest as in the genesis? --> imported
 
@@ -55,9 +55,9 @@ class Source:
         return blake3(self.text).hexdigest()
 
 
-def find_source(path: str, access: ModuleAccess) -> Source:
+def find_source(path: str, access: ModuleAccess, what: str = "model") -> Source:
     """The file of `package.module:build`. Raises UserError if it may not run here, or is not."""
-    check_allowed(path, access.allowed)
+    check_allowed(path, access.allowed, what)
     name = module_of(path)
     spec: ModuleSpec | None = None
     places: Sequence[str] | None = None
@@ -68,34 +68,34 @@ def find_source(path: str, access: ModuleAccess) -> Source:
         if spec is None and places is None and access.directory is not None:
             spec = PathFinder.find_spec(at, [str(access.directory)])
         if spec is None:
-            raise UserError(_not_here(path, at, access))
+            raise UserError(_not_here(path, at, access, what))
         places = list(spec.submodule_search_locations or ())
     assert spec is not None, "a name has a part"
     if not isinstance(spec.loader, SourceFileLoader) or spec.origin is None:
-        raise UserError(f"the model {path}: {name} is no Python source file, but {spec.origin}")
+        raise UserError(f"the {what} {path}: {name} is no Python source file, but {spec.origin}")
     file = Path(spec.origin)
     try:
         text = file.read_bytes()
     except OSError as fault:
-        raise UserError(f"the model {path}: cannot read {file}: {fault.strerror}") from None
+        raise UserError(f"the {what} {path}: cannot read {file}: {fault.strerror}") from None
     if len(text) > SOURCE_BYTES_MAX:
-        raise UserError(f"the model {path}: {file} has more than {SOURCE_BYTES_MAX} bytes")
+        raise UserError(f"the {what} {path}: {file} has more than {SOURCE_BYTES_MAX} bytes")
     return Source(spec, file, text)
 
 
-def find_as_agreed(path: str, digest: str, access: ModuleAccess) -> Source:
+def find_as_agreed(path: str, digest: str, access: ModuleAccess, what: str = "model") -> Source:
     """The same, of the digest that the genesis names. Raises UserError."""
-    source = find_source(path, access)
+    source = find_source(path, access, what)
     if source.digest != digest:
         raise UserError(
-            f"the model {path}: {source.file} has the blake3 digest {source.digest}, and the "
+            f"the {what} {path}: {source.file} has the blake3 digest {source.digest}, and the "
             f"genesis was made with {digest}; nothing was run. Put the file that the network was "
             "made with in its place"
         )
     return source
 
 
-def load_build(path: str, source: Source, access: ModuleAccess) -> Build:
+def load_build(path: str, source: Source, access: ModuleAccess, what: str = "model") -> Build:
     """Import the module, from the bytes that were read, and take its function. Raises UserError."""
     name, _, function = path.partition(":")
     finder = _Finder(source, access)
@@ -105,12 +105,12 @@ def load_build(path: str, source: Source, access: ModuleAccess) -> Build:
         build: Build | None = getattr(module, function, None)
     except (Exception, SystemExit) as fault:
         raise UserError(
-            f"the model {path} cannot be imported: {type(fault).__name__}: {fault}"
+            f"the {what} {path} cannot be imported: {type(fault).__name__}: {fault}"
         ) from None
     finally:
         finder.source = None
     if build is None or not callable(build):
-        raise UserError(f"the model {path}: {source.file} has no function {function}")
+        raise UserError(f"the {what} {path}: {source.file} has no function {function}")
     return build
 
 
@@ -148,7 +148,7 @@ class _Finder:
         return PathFinder.find_spec(name, [str(self._directory)])
 
 
-def _not_here(path: str, missing: str, access: ModuleAccess) -> str:
+def _not_here(path: str, missing: str, access: ModuleAccess, what: str) -> str:
     where = "installed" if access.directory is None else f"installed, nor in {access.directory}"
     remedy = "install it, or set trainer.module_path in config.yaml to the directory that has it"
-    return f"the model {path}: there is no {missing} here: it is not {where}; {remedy}"
+    return f"the {what} {path}: there is no {missing} here: it is not {where}; {remedy}"

@@ -9,6 +9,7 @@ from daa_node.errors import UserError
 from daa_node.training.config import DataConfig, ModelConfig
 from daa_node.training.data_places import NO_FILES, DataFile, OwnFiles
 from daa_node.training.datasets import jsonl, parquet
+from daa_node.training.datasets.built import build_examples
 from daa_node.training.datasets.conversion import converted
 from daa_node.training.datasets.digits import Digits
 from daa_node.training.datasets.examples import (
@@ -30,6 +31,7 @@ from daa_node.training.datasets.tokens import (
     map_bare_tokens,
     map_tokens,
 )
+from daa_node.training.module_source import NO_MODULES, ModuleAccess
 
 EMBEDDED = Path("the embedded corpus")
 
@@ -52,12 +54,20 @@ class _Part:
 
 
 def open_examples(
-    data: DataConfig, model: ModelConfig, cache_dir: Path, own: OwnFiles = NO_FILES
+    data: DataConfig,
+    model: ModelConfig,
+    cache_dir: Path,
+    own: OwnFiles = NO_FILES,
+    modules: ModuleAccess = NO_MODULES,
 ) -> Examples:
     """Maps the data and numbers its examples. Raises UserError naming the file and the remedy.
 
-    `own` is what this host trains on where the job leaves that to each host.
+    `own` is what this host trains on where the job leaves that to each host; `modules` says which
+    code may run here.
     """
+    if data.kind == "dataset":
+        assert data.digest is not None, "a genesis has it"
+        return build_examples(data, model, modules, data.digest)
     why = data.why_unfit(model)
     if why is not None:
         raise UserError(why)
@@ -90,8 +100,8 @@ def _open(data: DataConfig, model: ModelConfig, cache_dir: Path, part: _Part) ->
             tokens = _tokens(data, model, content, cache_dir)
             _check_tokens(tokens, data.tokens_digest, content.source)
             return _windows(data, model, tokens, content.source, part)
-        case "local":
-            raise AssertionError("its two parts are opened as what they are")
+        case "local" | "dataset":
+            raise AssertionError("opened as what they are")
         case _:
             assert_never(data.kind)
 

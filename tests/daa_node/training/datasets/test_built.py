@@ -1,0 +1,195 @@
+"""A data set that somebody brings as code."""
+
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pytest
+import torch
+from blake3 import blake3
+from pydantic import ValidationError
+
+from daa_node.errors import TrainerFailed, UserError
+from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.core import open_core
+from daa_node.training.dataset_probe import probe
+from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.module_source import NO_MODULES
+from tests.daa_node.training.cheats import Stage
+from tests.daa_node.training.own_modules import PACKAGE, access, write_package
+
+# windows that an index alone makes; CHANGES stands for what a test adds
+SUMS = """
+import numpy as np
+
+
+class Sums:
+    def __init__(self, length):
+        self.length = length
+        self.train_count, self.heldout_count = 2**40, 100
+
+    def rows(self, indices):
+        starts = indices[:, None] % 200 + np.arange(self.length + 1)
+        return starts[:, :-1], starts[:, 1:]
+
+    def train(self, indices):
+        return self.rows(indices)
+
+    def heldout(self, indices):
+        return self.rows(-1 - indices)
+
+CHANGES
+
+def build(length=8):
+    return Sums(length)
+"""
+MODEL = ModelConfig(width=8, heads=2, depth=1, context=8)
+
+
+def job_of(directory: Path, changes: str = "", **arguments: object) -> TrainingJob:
+    lines = [f"    {line}" for line in changes.splitlines()]
+    source = write_package(directory, SUMS.replace("CHANGES", "\n".join(lines)))
+    data = {
+        "kind": "dataset",
+        "path": f"{PACKAGE}.model:build",
+        "arguments": arguments,
+        "digest": blake3(source.read_bytes()).hexdigest(),
+    }
+    inner = InnerConfig(lr=0.01, warmup_steps=0, batch_size=4)
+    return TrainingJob(model=MODEL, data=DataConfig.model_validate(data), inner=inner, seed=3)
+
+
+def test_what_one_trains_on_it_another_trains_again_to_the_bit(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    stage = Stage(job, tmp_path, 6, 3)
+    author, checker = (
+        open_core(job, torch.device("cpu"), tmp_path, perf_counter, access(tmp_path))
+        for _ in range(2)
+    )
+    author.train_and_seal(stage.order(round=1, merged_round=-1, first_step=0), stage.base_D(0))
+    shown = stage.contribute(author)
+    for found in stage.checks(checker, shown):
+        assert (found.weights, found.first, found.second, found.sealed) == (0, 0, 0, 0)
+    # the first step's windows, which the seed, the round and the author alone choose
+    examples = open_examples(job.data, job.model, tmp_path, modules=access(tmp_path))
+    assert (examples.train_count, examples.heldout_count, examples.tokens_each) == (2**40, 100, 8)
+    batch = examples.train(np.array([5, 2**39]))
+    assert batch.inputs[0].tolist() == list(range(5, 13))
+    assert batch.targets[0].tolist() == list(range(6, 14))
+    assert examples.heldout(np.array([0])).inputs[0, 0] == 199
+
+
+def test_code_that_is_not_allowed_or_of_another_digest_is_not_run(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "raise SystemExit('it ran')")
+    with pytest.raises(UserError, match="the dataset of this job is code that this host does not"):
+        open_examples(job.data, MODEL, tmp_path, modules=NO_MODULES)
+    other = job.data.model_copy(update={"digest": "ab" * 32})
+    with pytest.raises(UserError, match="the dataset .* and the genesis was made with abab"):
+        open_examples(other, MODEL, tmp_path, modules=access(tmp_path))
+    with pytest.raises(UserError, match="the dataset .* cannot be imported: SystemExit: it ran"):
+        open_examples(job.data, MODEL, tmp_path, modules=access(tmp_path))
+
+
+def test_the_probe_finds_the_digest_of_what_comes_out_the_same_each_time(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    assert probe(job, access(tmp_path)) == job.data.digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "np.random.randint(0, 9, targets.shape)",  # each time
+        "self.number",  # each time that it is built
+    ],
+)
+def test_the_probe_refuses_rows_that_come_out_otherwise(tmp_path: Path, other: str) -> None:
+    changes = f"""
+BUILT = []
+
+def train(self, indices):
+    if not hasattr(self, "number"):
+        self.BUILT.append(self)
+        self.number = len(self.BUILT)
+    inputs, targets = self.rows(indices)
+    return inputs, targets + {other}
+"""
+    with pytest.raises(UserError, match=r"train\(indices\) gives other rows the second time"):
+        probe(job_of(tmp_path, changes), access(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ("def train(self, indices):\n    return 1 / 0", "ZeroDivisionError: division by zero"),
+        ("def train(self, indices):\n    return indices", "gave no pair of inputs and targets"),
+        (
+            "def train(self, indices):\n    return self.rows(indices[1:])",
+            r"gave inputs of shape \(3, 8\) for 4 rows",
+        ),
+        (
+            "def train(self, indices):\n    return [['a'] * 8] * 4, indices",
+            "gave inputs of type <U1",
+        ),
+        (
+            "def train(self, indices):\n    return np.stack(self.rows(indices)) + 100",
+            "gave numbers from 199 to 307; the model knows 0 to 255",
+        ),
+        (
+            "def rows(self, indices):\n    return indices, indices",
+            r"gave inputs and targets of shapes \(4,\) and \(4,\)",
+        ),
+    ],
+)
+def test_rows_that_are_none_fail_the_training_and_say_why(
+    tmp_path: Path, changes: str, why: str
+) -> None:
+    job = job_of(tmp_path, changes)
+    examples = open_examples(job.data, MODEL, tmp_path, modules=access(tmp_path))
+    with pytest.raises(TrainerFailed, match=f"the dataset {PACKAGE}.model:build.*{why}"):
+        examples.train(np.array([99, 99, 199, 150]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ("heldout = None", r"has no method heldout\(indices\)"),
+        ("heldout_count = property(lambda self: 0, lambda self, _: None)", "heldout_count is 0"),
+        ("def __init__(self, length):\n    raise SystemExit('out')", "cannot be built: SystemExit"),
+    ],
+)
+def test_what_is_no_data_set_is_refused_before_training(
+    tmp_path: Path, changes: str, why: str
+) -> None:
+    job = job_of(tmp_path, changes)
+    with pytest.raises(UserError, match=why):
+        open_examples(job.data, MODEL, tmp_path, modules=access(tmp_path))
+
+
+@pytest.mark.parametrize("classes", [10, 11])
+def test_pictures_of_ones_own_train_what_reads_pictures(tmp_path: Path, classes: int) -> None:
+    changes = f"""
+def rows(self, indices):
+    return np.ones((len(indices), 64)) * self.length, indices % {classes}
+"""
+    job, model = job_of(tmp_path, changes), ModelConfig(kind="mlp", depth=1, width=8)
+    examples = open_examples(job.data, model, tmp_path, modules=access(tmp_path))
+    assert examples.tokens_each == 1
+    if classes == 10:
+        assert examples.train(np.arange(11)).inputs.dtype == np.float32
+    else:
+        with pytest.raises(TrainerFailed, match="numbers from 0 to 10; the model knows 0 to 9"):
+            examples.train(np.arange(11))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ({"kind": "dataset", "path": "corpus.txt"}, "a path like my_package.data:build"),
+        ({"kind": "dataset"}, "a path like my_package.data:build"),
+        ({"kind": "text", "path": "a", "arguments": {"n": 1}}, "take no arguments"),
+    ],
+)
+def test_settings_that_fit_no_data_set_are_refused(data: dict[str, object], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        DataConfig.model_validate(data)
+    assert "arguments" not in DataConfig().model_dump()  # or networks made before had other ids
