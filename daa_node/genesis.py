@@ -28,6 +28,7 @@ from daa_consensus.committee import (
 from daa_consensus.membership import Membership
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
+from daa_dag.chunking import cut
 from daa_dag.ids import ChainId, Digest, NodeId, node_id_of, tagged_digest
 from daa_node.agreement.config import AgreementConfig
 from daa_node.checkpoints.config import CheckpointsConfig
@@ -47,6 +48,7 @@ from daa_node.spot_checks.usefulness import Usefulness, measured
 from daa_node.training.boundaries import boundary_chunks
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.revealed import step_bytes, why_unchecked
 from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import OuterRates
@@ -88,13 +90,16 @@ class Job(BaseModel):
         why = self.data.why_unfit(self.model)
         if why is not None:
             raise ValueError(why)
-        if self.data.kind == "local" and self.spot_checks.is_on:
-            raise ValueError(
-                "data: nobody else has what a host trains on with kind local, and so nobody can "
-                "take its steps again: set spot_checks.share to [0, 1], which gives up that who "
-                "only says that it trains is found (docs/threats.md, 'Data of each host's own')"
-            )
+        why = why_unchecked(self.data, self.spot_checks.is_on, self.revealed_bytes)
+        if why is not None:
+            raise ValueError(why)
         return self
+
+    @property
+    def revealed_bytes(self) -> int:
+        """Of the batches that a boundary shows; 0 where it shows none."""
+        steps = self.spot_checks.segment_steps(self.rounds.inner_steps_max)
+        return steps * step_bytes(self.data, self.model, self.inner.batch_size)
 
     @property
     def tokens_per_step(self) -> int:
@@ -328,8 +333,9 @@ def check_rules_of(job: Job) -> CheckRules:
         Lot(checks.share, checks.checkers),
         checks.segment_steps(job.rounds.inner_steps_max),
         checks.tolerance,
-        boundary_chunks(job.model.parameter_count(), updates.error_feedback),
-        job.model.is_canonical,
+        boundary_chunks(job.model.parameter_count(), updates.error_feedback, job.revealed_bytes),
+        job.model.is_canonical and not job.data.reveal,
+        len(cut([job.revealed_bytes])) if job.revealed_bytes else 0,
     )
 
 

@@ -250,7 +250,8 @@ class Wiring:
 
         async def named(drawn: Drawn) -> str | None:
             base, sizes = drawn.basis.state, rules.boundary_chunks
-            wrong = await named_fault(self._claims, drawn.draw, base, drawn.merged, sizes)
+            shown = rules.shown_chunks
+            wrong = await named_fault(self._claims, drawn.draw, base, drawn.merged, sizes, shown)
             return None if wrong is None else wrong[1]
 
         async def last_boundary(drawn: Drawn) -> BlobRoot | None:
@@ -285,6 +286,10 @@ class Wiring:
         disputes.serve(self._requests)
         self.spot_checks.on_doubt = disputes.doubt
         self.spot_checks.on_unshown = disputes.unshown
+        if rules.shown_chunks:  # they hold what nobody else has: to be seen where the lot says so
+            self._server.may_show = lambda kind, root: (
+                kind != BOUNDARIES or disputes.is_drawn(self.me, root)
+            )
         others = Others(self.contacts.members, self._directory.node_of, ask, self.contacts.fault)
         canaries = Canaries(
             self.calibration, parts.trainer, disputes.turn, parts.work_store, others, parts.events

@@ -39,6 +39,7 @@ from daa_node.training.boundaries import (
 from daa_node.training.boundary_files import file_of, file_sizes
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.messages import Message
+from daa_node.training.revealed import step_bytes
 from daa_node.updates.compression.codec import codec_named
 
 STATES, UPDATES = "states", "updates"
@@ -66,6 +67,7 @@ class TrainerProcess:
         # A sparse delta is smaller: no spare has this size, and it lies in a fresh file.
         self._delta_bytes_max = job.updates.delta_format.size_bytes_max(self._parameter_count)
         error_feedback = job.updates.error_feedback
+        self._step_bytes = step_bytes(job.data, job.model, job.inner.batch_size)
         self._boundary_bytes = sum(boundary_chunks(self._parameter_count, error_feedback))
         self._store = store
         self._orders_directory = directory / "orders"
@@ -115,7 +117,8 @@ class TrainerProcess:
         stop_after_s = max(0.0, order.stop_after_s - (trio.current_time() - ordered_s))
         self._unkept.drop()
         count = len(boundary_steps(order.steps_max, order.segment_steps))
-        room = self._make_room(self._unkept.directory, file_sizes(count, self._boundary_bytes))
+        boundary_bytes = self._boundary_bytes + order.segment_steps * self._step_bytes
+        room = self._make_room(self._unkept.directory, file_sizes(count, boundary_bytes))
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, room, ignore_errors=True)
             async with self._outputs(sealed=size_bytes) as out:

@@ -55,6 +55,12 @@ class Drawn:
         first, last = self.draw.offer.snapshot_roots[self.draw.segment :][:2]
         return first, last
 
+    @property
+    def states(self) -> frozenset[Digest]:
+        """The roots of what who checks it, or looks for itself, has to see."""
+        roots = self.draw.offer.snapshot_roots
+        return frozenset((roots[0], *self.ends, roots[-1]))
+
     def order(
         self,
         step: int,

@@ -5,7 +5,7 @@ from collections import deque
 import trio
 
 from daa_consensus.bft.messages import Block, OfferBody
-from daa_dag.ids import BlobRoot
+from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.disputes import court, openings, second_looks
 from daa_node.disputes.accuser import Accuser
 from daa_node.disputes.bench import Bench
@@ -57,6 +57,10 @@ class Disputes:
         requests.register(openings.REQUEST, self._openings.answer)
         requests.register(court.REQUEST, self._court.hear)
         requests.register(second_looks.REQUEST, self._looks.hear)
+
+    def is_drawn(self, author: NodeId, root: BlobRoot) -> bool:
+        """Whether others have to see that state of the author's, for what the lot has drawn."""
+        return any(Digest(root) in drawn.states for drawn in self._sets.of(author))
 
     def unshown(self, offer: OfferBody) -> None:
         """We were to check it, and its author has not shown it."""

@@ -119,6 +119,8 @@ class BlobServer:
         self._quiet = trio.lowlevel.ParkingLot()  # until none is, or only of who is last
         self.is_last: Callable[[NodeId], bool] = lambda _node_id: False  # of members, after others
         self._firsts_served = 0  # requests of members that are not last
+        # Whether a blob's chunks may leave; who may not have them is told that it is not here.
+        self.may_show: Callable[[str, BlobRoot], bool] = lambda _kind, _root: True
         self._shelves = shelves
         self._for_members = for_members
         self._snapshots = snapshots
@@ -227,6 +229,8 @@ class BlobServer:
             await send(rest[at : at + FRAME_BYTES_MAX])
 
     async def _send_chunks(self, send: Send, request: ChunksRequest) -> None:
+        if not self.may_show(request.kind, request.root):
+            raise _Refuse(Refusal.UNKNOWN)
         blob = await self._opened(request.kind, request.root)
         count = len(blob.manifest.sizes)
         sizes = [blob.manifest.sizes[index] for index in request.indices if index < count]

@@ -70,6 +70,7 @@ class CheckRules:
     boundary_chunks: tuple[int, ...]  # bytes
     # Whether canonical kernels take the model's steps: else no step can convict anybody.
     steps_convict: bool = True
+    shown_chunks: int = 0  # of a boundary's, the last: batches of data that nobody else has
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,8 @@ class SpotChecks:
         """All that is needed is here; or what is not as it must be, and why. Raises NodeError."""
         claims, drawn = self._claims, check.drawn
         wrong = await named_fault(
-            claims, drawn, check.base, check.merged, self._rules.boundary_chunks
+            *(claims, drawn, check.base, check.merged),
+            *(self._rules.boundary_chunks, self._rules.shown_chunks),
         )
         if wrong is None:
             for root in check.roots:

@@ -39,14 +39,15 @@ async def named_fault(
     base: StateRef,
     merged: VertexId | None,
     sizes: Sequence[int],
+    shown: int = 0,
 ) -> tuple[Part, str] | None:
     """What of a drawn contribution names alone prove to be wrong, and why; None if nothing.
 
-    `merged` is the newest vertex at or below the base that has merged work of its author. Raises
-    NodeError.
+    `merged` is the newest vertex at or below the base that has merged work of its author. `sizes`
+    are those of a boundary's chunks, of which the last `shown` hold batches. Raises NodeError.
     """
     try:
-        return await _named_fault(manifests, drawn, base, merged, sizes)
+        return await _named_fault(manifests, drawn, base, merged, sizes, shown)
     except PeerFault:  # the author has committed to it
         return Part.START, NO_BOUNDARY
 
@@ -57,6 +58,7 @@ async def _named_fault(
     base: StateRef,
     merged: VertexId | None,
     sizes: Sequence[int],
+    shown: int,
 ) -> tuple[Part, str] | None:
     author, roots = drawn.offer.author, drawn.offer.snapshot_roots
     before = None
@@ -67,7 +69,7 @@ async def _named_fault(
     if merged is not None and continues:
         last = await manifests.last_boundary(merged, author)
         before = None if last is None else await manifests.manifest(author, last)
-    why = why_not(first, of_base, before, sizes)
+    why = why_not(first, of_base, before, sizes, shown)
     if why is not None:
         return Part.START, why
     ends = [BlobRoot(root) for root in roots[:-1][drawn.segment : drawn.segment + 2]]
@@ -75,18 +77,23 @@ async def _named_fault(
     sealed = await manifests.manifest(author, BlobRoot(roots[-1]))
     if any(one.sizes != first.sizes for one in (*others, sealed)):
         return Part.START, NO_BOUNDARY
-    if not owe_the_same(first, of_base, others):
+    if not owe_the_same(first, of_base, others, shown):
         return Part.OWED, "what it owes changes before the seal"
     return None
 
 
 def why_not(
-    start: Manifest, base: Manifest, before: Manifest | None, sizes: Sequence[int]
+    start: Manifest,
+    base: Manifest,
+    before: Manifest | None,
+    sizes: Sequence[int],
+    shown: int = 0,
 ) -> str | None:
     """What a first boundary does not continue; None if it is as it must be.
 
     `base` is that of the base's weights as fp32; `before` that of the last boundary of the author's
-    newest merged contribution, None if it has none. `sizes` are those of a boundary's chunks.
+    newest merged contribution, None if it has none. `sizes` are those of a boundary's chunks, of
+    which the last `shown` hold batches, none before the first step.
     """
     if start.sizes != tuple(sizes):
         return NO_BOUNDARY
@@ -95,7 +102,8 @@ def why_not(
         return "its weights are not the base's"
     if remembers_nothing(start, base):
         return None
-    if before is None or start.digests[count:] != before.digests[count:]:
+    state = slice(count, len(sizes) - shown)
+    if before is None or start.digests[state] != before.digests[state]:
         return "what it remembers is not what the author's newest merged contribution has left"
     return None
 
@@ -106,10 +114,13 @@ def remembers_nothing(start: Manifest, base: Manifest) -> bool:
     return start.digests[count:] == tuple(_of_zeros(size) for size in start.sizes[count:])
 
 
-def owe_the_same(start: Manifest, base: Manifest, others: Sequence[Manifest]) -> bool:
+def owe_the_same(
+    start: Manifest, base: Manifest, others: Sequence[Manifest], shown: int = 0
+) -> bool:
     """Whether these boundaries, all but a round's last, hold the residual that it began with."""
     first = 3 * len(base.sizes)  # behind the weights and two moments
-    return all(other.digests[first:-1] == start.digests[first:-1] for other in others)
+    owed = slice(first, len(start.sizes) - shown - 1)
+    return all(other.digests[owed] == start.digests[owed] for other in others)
 
 
 @cache

@@ -2,7 +2,8 @@
 
 A boundary is all that the next step depends on beside its batch. Its blob is w | m | v | r | t:
 weights, AdamW's two moments, what error feedback owes (absent without it), each of D little-endian
-fp32, and the steps in the moments, int64. It is cut anew at each vector, so that two manifests tell
+fp32, and the steps in the moments, int64; behind them the batches that led here, where they are
+revealed. It is cut anew at each vector, so that two manifests tell
 which of their vectors are the same. At the start w is the certified base; m, v, r and t are those
 of the end of the author's newest merged contribution, or all zero. The end comes after the sealing:
 its r is what the seal has left.
@@ -50,6 +51,8 @@ class Boundary:
     adam_steps: int
     # Two of one process with the same have the same moments, steps and residual.
     memory_id: int | None = None
+    # Batches of the segment that ends here; None unless they are shown (see training.revealed).
+    revealed: UInt8Array | None = None
 
     def parts(self) -> list[memoryview]:
         """The blob in its parts, as bytes; the arrays' own memory where that is little-endian."""
@@ -60,6 +63,7 @@ class Boundary:
         return [
             *[np.ascontiguousarray(v, FP32).data.cast("B") for v in vectors],
             count.data.cast("B"),
+            *([] if self.revealed is None else [self.revealed.data.cast("B")]),
         ]
 
     def part_manifests(self, known: Mapping[int, Manifest]) -> list[Manifest]:
@@ -81,21 +85,29 @@ def joined(parts: Sequence[Manifest]) -> Manifest:
     )
 
 
-def open_boundary(blob: UInt8Array, parameter_count: int, error_feedback: bool) -> Boundary:
-    """Views of a blob. Raises ValueError if its size is another."""
+def open_boundary(
+    blob: UInt8Array, parameter_count: int, error_feedback: bool, is_revealed: bool = False
+) -> Boundary:
+    """Views of a blob, in which batches are as long as they are. Raises ValueError for its size."""
     want_bytes = sum(_part_bytes(parameter_count, error_feedback))
-    if blob.size != want_bytes:
+    if blob.size < want_bytes or (blob.size > want_bytes and not is_revealed):
         raise ValueError(f"a boundary of {blob.size} bytes; this job's have {want_bytes}")
+    revealed = blob[want_bytes:] if is_revealed else None
+    blob = blob[:want_bytes]
     vectors_D = blob[: -COUNT.itemsize].view(FP32).reshape(-1, parameter_count)
     (adam_steps,) = blob[-COUNT.itemsize :].view(COUNT)
     first_D, second_D = vectors_D[1], vectors_D[2]
     residual_D = vectors_D[3] if error_feedback else None
-    return Boundary(vectors_D[0], first_D, second_D, residual_D, int(adam_steps))
+    steps = int(adam_steps)
+    return Boundary(vectors_D[0], first_D, second_D, residual_D, steps, revealed=revealed)
 
 
-def boundary_chunks(parameter_count: int, error_feedback: bool) -> tuple[int, ...]:
+def boundary_chunks(
+    parameter_count: int, error_feedback: bool, revealed_bytes: int = 0
+) -> tuple[int, ...]:
     """Sizes of a boundary's chunks in bytes: there is only one way to cut it."""
-    return tuple(cut(_part_bytes(parameter_count, error_feedback)))
+    state_bytes = _part_bytes(parameter_count, error_feedback)
+    return tuple(cut([*state_bytes, revealed_bytes] if revealed_bytes else state_bytes))
 
 
 def boundary_steps(steps: int, segment_steps: int) -> tuple[int, ...]:

@@ -62,6 +62,8 @@ class BoundaryFiles:
         known: dict[int, Manifest] = {}
         if boundary.memory_id is not None and boundary.memory_id in self._ends:
             known = dict(enumerate(self._ends[boundary.memory_id][1:], start=1))  # but the weights
+            if boundary.revealed is not None:
+                del known[max(known)]  # these batches are this round's
         elif boundary.residual_D is self._residual_D and self._residual is not None:
             known = {RESIDUAL: self._residual}
         parts = boundary.part_manifests(known)

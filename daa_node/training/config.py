@@ -265,6 +265,10 @@ class DataConfig(BaseModel):
     token_type: Literal["uint16", "uint32"] | None = Field(
         None, description="of tokens without a header, little-endian"
     )
+    reveal: bool = Field(
+        False,
+        description="for local: members see the batches of contributions, and so can check them",
+    )
     heldout_every: int = Field(10, ge=2, le=10_000, description="every n-th block is held out")
     heldout_block: int | None = Field(
         None, ge=1, le=2**24, description="tokens a block, 8192 unless set; pictures, 1"
@@ -303,6 +307,8 @@ class DataConfig(BaseModel):
             raise ValueError("data of kind dataset need a path like my_package.data:build")
         if self.arguments is not None and self.kind != "dataset":
             raise ValueError(f"data of kind {self.kind} take no arguments")
+        if self.reveal and self.kind != "local":
+            raise ValueError(f"data of kind {self.kind} are everybody's: reveal is for local alone")
         is_named = self.path is not None or self.digest is not None
         if self.kind not in EMBEDDED and not is_named:
             raise ValueError(f"data of kind {self.kind} needs a path, or a digest")
@@ -323,6 +329,8 @@ class DataConfig(BaseModel):
         given: dict[str, Any] = handler(self)
         if self.kind != "dataset":
             del given["arguments"]
+        if not self.reveal:
+            del given["reveal"]
         return given
 
     def unnamed(self) -> list[str]:

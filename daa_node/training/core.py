@@ -18,7 +18,8 @@ zeros: nobody could tell what came in between.
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from itertools import count
 from math import isfinite
 from pathlib import Path
@@ -39,7 +40,12 @@ from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.engine import Engine, Moments, OneDevice, Optimiser
 from daa_node.training.evaluation import mean_loss
-from daa_node.training.exact_replay import replay_exactly, replay_seal_exactly, step_exactly
+from daa_node.training.exact_replay import (
+    NOT_NUMBERS,
+    replay_exactly,
+    replay_seal_exactly,
+    step_exactly,
+)
 from daa_node.training.inner_loop import InnerLoop, StepLimits, Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
@@ -48,6 +54,7 @@ from daa_node.training.models.mlp import mlp_loss
 from daa_node.training.models.module import ModuleLoss, open_module
 from daa_node.training.models.parameters import LossFunction
 from daa_node.training.module_source import NO_MODULES, ModuleAccess
+from daa_node.training.revealed import RevealedExamples
 from daa_node.training.segment_check import Claim, check_segment, open_segment
 from daa_node.updates.compression.codec import codec_named
 from daa_node.updates.grid import to_float32
@@ -119,6 +126,11 @@ class Core:
             loss = loss_of(job.model, job.seed, modules)
             engine = OneDevice(job.inner, job.model.tensors(), loss, device)
         self._ranks = engine.ranks
+        self._revealed: RevealedExamples | None = None
+        if job.data.reveal:
+            batch_size = job.inner.batch_size
+            self._revealed = RevealedExamples(examples, job.data, job.model, batch_size)
+            self._examples = examples = self._revealed
         self._loop = InnerLoop(job.inner, examples, engine)
         # Buffers for good: fresh ones would be faulted in page by page, every round.
         parameter_count = job.model.parameter_count()
@@ -164,13 +176,17 @@ class Core:
 
         def pass_by(steps: int) -> None:
             if order.segment_steps and steps % order.segment_steps == 0:
-                on_boundary(self._boundary(self._loop.gather(), tried.optimiser, owed_D))
+                passed = self._boundary(self._loop.gather(), tried.optimiser, owed_D)
+                on_boundary(replace(passed, revealed=self._noted(order)))
 
-        if order.segment_steps:
-            on_boundary(self._boundary(base_fp32_D, settled.optimiser, owed_D, settled.id))
-        trained = self._loop.train(
-            base_fp32_D, batches, order.first_step, limits, tried.optimiser, pass_by
-        )
+        with nullcontext() if self._revealed is None else self._revealed.noting():
+            if order.segment_steps:
+                first = self._boundary(base_fp32_D, settled.optimiser, owed_D, settled.id)
+                on_boundary(replace(first, revealed=self._noted(order)))
+            trained = self._loop.train(
+                base_fp32_D, batches, order.first_step, limits, tried.optimiser, pass_by
+            )
+            ended = self._noted(order)
         trained_at_s = self._now_s()
         self._check_finite(trained)
         room_D = tried.residual_D
@@ -178,7 +194,7 @@ class Core:
         self._sealed_round = order.round
         tried.id = next(self._memory_ids)
         end = self._boundary(trained.values_D, tried.optimiser, sealed.residual_D, tried.id)
-        return SealedTraining(sealed.blob, trained, trained_at_s, end)
+        return SealedTraining(sealed.blob, trained, trained_at_s, replace(end, revealed=ended))
 
     def check_segment(
         self,
@@ -192,7 +208,14 @@ class Core:
         if order.exact:
             self._check_canonical()
             return replay_exactly(self._job, self._examples, order, claim, is_cancelled)
-        return check_segment(self._job, self._examples, self._loop, order, claim, is_cancelled)
+        with ExitStack() as shown:
+            if self._revealed is not None:
+                assert claim.end.revealed is not None, "opened as one of this job"
+                try:
+                    shown.enter_context(self._revealed.showing(claim.end.revealed, order.steps))
+                except ValueError:
+                    return NOT_NUMBERS
+            return check_segment(self._job, self._examples, self._loop, order, claim, is_cancelled)
 
     def open_segment(
         self,
@@ -238,6 +261,9 @@ class Core:
         self._settled.set(state.settled)
         self._tried.set(state.tried)
         self._settled_round, self._sealed_round = state.settled_round, state.sealed_round
+
+    def _noted(self, order: TrainOrder) -> UInt8Array | None:
+        return None if self._revealed is None else self._revealed.noted(order.segment_steps)
 
     def _check_canonical(self) -> None:
         if not self._job.model.is_canonical:

@@ -269,7 +269,8 @@ class Worker:
     def _boundary(self, path: str) -> Boundary:
         """Mapped, and ours to write: torch takes no array that is read-only."""
         blob = np.memmap(path, np.uint8, "c").view(np.ndarray)
-        return open_boundary(blob, self._parameter_count, self._job.updates.error_feedback)
+        job, count = self._job, self._parameter_count
+        return open_boundary(blob, count, job.updates.error_feedback, job.data.reveal)
 
     def _aggregate_and_step(self, order: Message) -> Message:
         contributions = [

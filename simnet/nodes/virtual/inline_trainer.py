@@ -252,7 +252,7 @@ class InlineTrainer:
         blob = np.frombuffer(await self._view(kind, root), np.uint8).copy()
         job, count = self._workbench.job, self._workbench.parameter_count
         try:
-            return open_boundary(blob, count, job.updates.error_feedback)
+            return open_boundary(blob, count, job.updates.error_feedback, job.data.reveal)
         except ValueError as fault:
             raise TrainerFailed(str(fault)) from None
 

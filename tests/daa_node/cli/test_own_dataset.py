@@ -10,8 +10,7 @@ from blake3 import blake3
 from daa_node.cli import identity
 from daa_node.errors import UserError
 from daa_node.genesis import Job, create
-from tests.daa_node.cli.conftest import Command
-from tests.daa_node.cli.test_genesis_create import make_node
+from tests.daa_node.cli.conftest import Command, make_node
 
 SOURCE = """
 class Windows:

@@ -97,6 +97,19 @@ async def test_the_server_gives_what_is_asked_and_nothing_else(tmp_path: Path) -
     assert server.sent_bytes == len(frame)
 
 
+async def test_what_may_not_be_shown_is_named_and_not_given(tmp_path: Path) -> None:
+    store = await shelf(tmp_path)
+    server = BlobServer({KIND: store}, None, lambda _: True)
+    server.may_show = lambda kind, root: (kind, root) != (KIND, MANIFEST.root)
+    find = encode_request(FindRequest(KIND, MANIFEST.root, with_manifest=True))
+    chunks = encode_request(ChunksRequest(KIND, MANIFEST.root, (0,)))
+    found, refused = map(decode_answer, await converse(server, find, chunks))
+    assert isinstance(found, Found)
+    assert refused == Refused(Refusal.UNKNOWN)
+    server.may_show = lambda _kind, _root: True
+    assert isinstance(decode_answer((await converse(server, chunks))[0]), Chunks)
+
+
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [

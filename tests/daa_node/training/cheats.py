@@ -109,7 +109,8 @@ class Stage:
 def own(boundary: Boundary) -> Boundary:
     """The same in memory of its own."""
     blob = np.frombuffer(b"".join(boundary.parts()), np.uint8).copy()
-    return open_boundary(blob, boundary.weights_D.size, boundary.residual_D is not None)
+    owes, shows = boundary.residual_D is not None, boundary.revealed is not None
+    return open_boundary(blob, boundary.weights_D.size, owes, shows)
 
 
 def honest(stage: Stage) -> Shown:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from daa_node.genesis import Job
+from daa_node.genesis import Job, check_rules_of
 from daa_node.tensors import slots_of
 from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
 from daa_node.training.data_places import DataPlaces
@@ -123,8 +123,27 @@ def test_local_data_are_refused_where_anybody_is_to_be_checked() -> None:
     job["data"] = {"kind": "local", "format": "text", "path": "heldout.txt"}
     with pytest.raises(ValidationError, match=r"set spot_checks.share to \[0, 1\]"):
         Job.model_validate(job)
-    made = Job.model_validate(job | {"spot_checks": {"share": [0, 1]}})
+    off = {"spot_checks": {"share": [0, 1]}}
+    made = Job.model_validate(job | off)
     assert made.data.items_kind == "text"
+    assert (made.revealed_bytes, "reveal" in made.data.model_dump()) == (0, False)
+
+
+def test_local_data_may_be_checked_where_their_batches_are_shown() -> None:
+    data = {"kind": "local", "format": "text", "path": "heldout.txt", "reveal": True}
+    job: dict[str, object] = {"name": "t", "end": {"rounds": 1}, "data": data}
+    made = Job.model_validate(job)
+    steps = made.spot_checks.segment_steps(made.rounds.inner_steps_max)
+    assert made.revealed_bytes == steps * 4 * 65 * 4  # 4 windows of 64 tokens and one, 4 bytes each
+    rules = check_rules_of(made)
+    assert (rules.boundary_chunks[-1], rules.shown_chunks) == (made.revealed_bytes, 1)
+    assert not rules.steps_convict
+    with pytest.raises(ValidationError, match="nobody is checked with spot_checks.share"):
+        Job.model_validate(job | {"spot_checks": {"share": [0, 1]}})
+    with pytest.raises(ValidationError, match="reveal is for local alone"):
+        Job.model_validate(job | {"data": {"reveal": True}})
+    with pytest.raises(ValidationError, match="batches of one segment are .* bytes, at most"):
+        Job.model_validate(job | {"inner": {"batch_size": 65_536}})
 
 
 @pytest.mark.parametrize(
