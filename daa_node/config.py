@@ -17,6 +17,7 @@ from daa_node.gateway.config import GatewayConfig
 from daa_node.identity.record import Role
 from daa_node.network.config import NetworkConfig
 from daa_node.observability.config import LogConfig
+from daa_node.training.base_config import ModelPlaces
 from daa_node.training.config import TrainerConfig
 from daa_node.training.data_places import DataPlaces
 
@@ -33,6 +34,7 @@ class NodeConfig(BaseModel):
     gateway: GatewayConfig = GatewayConfig()
     trainer: TrainerConfig = TrainerConfig()
     data: DataPlaces = DataPlaces()
+    model: ModelPlaces = ModelPlaces()
     storage: StorageConfig = StorageConfig()
     log: LogConfig = LogConfig()
 

@@ -138,7 +138,8 @@ class Body(BaseModel):
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
         if not self.job.model.is_known:
-            raise ValueError("job.model.built: this key is required of a model of kind module")
+            kind = self.job.model.kind
+            raise ValueError(f"job.model.built: this key is required of a model of kind {kind}")
         for what, entries in (("validators", self.validators), ("trainers", self.trainers)):
             names = [entry.node_id for entry in entries]
             if names != sorted(set(names)):

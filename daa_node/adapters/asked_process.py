@@ -4,10 +4,14 @@ import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from daa_node.adapters.worker_process import interpreter_of
 from daa_node.errors import UserError
+from daa_node.tensors import GRID_DTYPE, Int32Array
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.module_config import BuiltModule
 
@@ -15,6 +19,8 @@ from daa_node.training.module_config import BuiltModule
 DATASET_MODULE = "daa_node.training.dataset_probe"
 PROBE_MODULE = "daa_node.training.module_probe"
 SAMPLE_MODULE = "daa_node.training.sampler"
+BASE_MODULE = "daa_node.training.base_weights"
+EXPORT_MODULE = "daa_node.training.model_folder"
 SAID_CHARS_MAX = 1000  # of a process's last words
 
 
@@ -34,6 +40,22 @@ def probe_dataset(job: TrainingJob, config: TrainerConfig) -> str:
     """
     digest: str = _ask(DATASET_MODULE, job, config, {})
     return digest
+
+
+def base_weights(job: TrainingJob, config: TrainerConfig) -> Int32Array:
+    """What is trained of the model's base, on the grid, shape (D,). Raises UserError."""
+    with TemporaryDirectory(prefix="daa-base-") as room:
+        out = Path(room) / "weights"
+        _ask(BASE_MODULE, job, config, {"out": str(out)})
+        try:
+            return np.fromfile(out, GRID_DTYPE)
+        except OSError as fault:
+            raise UserError(f"cannot read {out}: {fault.strerror}", exit_code=1) from None
+
+
+def write_model_folder(job: TrainingJob, config: TrainerConfig, weights: Path, out: Path) -> None:
+    """A folder that transformers loads; `weights` is a grid vector. Raises UserError."""
+    _ask(EXPORT_MODULE, job, config, {"weights": str(weights), "out": str(out)})
 
 
 def sample_bytes(

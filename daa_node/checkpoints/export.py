@@ -79,7 +79,7 @@ def export_safetensors(
         )
     partial = target.with_name(target.name + ".part")
     try:
-        save_file(dict(_tensors(state, rules)), partial, metadata)
+        save_file(dict(named_tensors(state, rules)), partial, metadata)
         os.replace(partial, target)
     except OSError as fault:
         raise UserError(f"{target}: {fault.strerror or fault}", exit_code=1) from None
@@ -90,7 +90,8 @@ def export_safetensors(
             partial.unlink(missing_ok=True)
 
 
-def _tensors(state: ReplayedState, rules: StateRules) -> Mapping[str, Float32Array]:
+def named_tensors(state: ReplayedState, rules: StateRules) -> Mapping[str, Float32Array]:
+    """The weights by name, in float32."""
     values_D = to_float32(state.weights_D)
     return {
         slot.spec.name: values_D[slot.start : slot.stop].reshape(slot.spec.shape)

@@ -1,4 +1,4 @@
-"""The certified chain on disk: list it, look at it, verify it, export a model. Needs no daemon."""
+"""The certified chain on disk: list it, look at it, verify it. Needs no daemon."""
 
 import json
 import re
@@ -10,9 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from daa_dag.ids import VertexId
-from daa_node.checkpoints.certified import certified_chain
-from daa_node.checkpoints.export import export_safetensors, replayed_state
-from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.listing import VertexRow, view_chain
 from daa_node.checkpoints.tags import Tags, parse_tags
 from daa_node.checkpoints.verify import Anchor, Report, verify_chain
@@ -90,33 +87,6 @@ def verify(root: Path, trusted: str | None, start: str | None, as_json: bool) ->
         _put(found, directory.chain)
     if not found.ok:
         raise SystemExit(1)
-
-
-def export(root: Path, which: str, out: Path, as_json: bool) -> None:
-    """Write a vertex's weights as safetensors: fp32 tensors that plain torch loads."""
-    directory, made = open_chain(root)
-    if out.exists():
-        raise UserError(f"{out} exists: choose another --out")
-    facts = chain_facts(made)
-    certified, rules = certified_chain(ChainFiles(directory.chain), facts), facts.states
-    vertex = certified.find(tags_of(directory, made).spelled_out(which))
-    state = replayed_state(certified, vertex, rules)
-    export_safetensors(out, state, rules, made.chain_id, vertex)
-    answer = {
-        "file": str(out.resolve()),
-        "height": vertex.height,
-        "vertex_id": vertex.vertex_id.hex(),
-        "model_root": vertex.model_root.hex(),
-        "tensors": len(rules.tensors),
-        "parameters": rules.parameter_count,
-    }
-    if as_json:
-        report.put_json(answer)
-    else:
-        report.put(
-            f"wrote {out}: height {vertex.height}, {len(rules.tensors)} tensors, "
-            f"{rules.parameter_count} parameters"
-        )
 
 
 def open_chain(root: Path) -> tuple[DataDirectory, Genesis]:

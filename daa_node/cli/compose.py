@@ -15,6 +15,7 @@ from random import Random
 import trio
 
 from daa_node import config as node_config
+from daa_node.adapters.asked_process import base_weights
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
 from daa_node.adapters.certificate import Certificate
@@ -54,8 +55,9 @@ from daa_node.node_parts import NodeParts, Web
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog, as_line
 from daa_node.seams import OnFault
+from daa_node.tensors import Int32Array
 from daa_node.training.boundaries import BOUNDARIES, CLAIMED
-from daa_node.training.config import TrainingJob
+from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.module_config import check_allowed
@@ -207,9 +209,10 @@ class _Daemon:
         for store in (chain, work):
             store.directory.sweep()
         job = training_job(self._made, directory, self._config)
+        settings = identity.trainer_settings(self._config, directory)
         trainer = TrainerProcess(
             job,
-            identity.trainer_settings(self._config, directory),
+            settings,
             work,
             directory.trainer,
             self._events,
@@ -248,11 +251,7 @@ class _Daemon:
                     circuits=self._transport.circuits,
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
-                    read_first_weights=lambda: (
-                        read_weights(directory.weights, job.model.tensors())
-                        if directory.weights.exists()
-                        else None
-                    ),
+                    read_first_weights=lambda: first_weights(job, directory, settings),
                 )
                 reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()
@@ -366,8 +365,13 @@ def training_job(made: Genesis, directory: DataDirectory, config: NodeConfig) ->
             f"config.yaml: {', '.join(f'data.{name}' for name in unused)}: this network's data, of "
             f"kind {job.data.kind}, have no such file, and it would not be read; take that out"
         )
+    if config.model.base is not None and job.model.base is None:
+        raise UserError(
+            "config.yaml: model.base: this network's model has no base, and that folder would not "
+            "be read; take that out"
+        )
     return TrainingJob(
-        model=job.model,
+        model=job.model.placed(config.model, root),
         data=job.data.placed(config.data, root),
         own=config.data.own.below(root),
         inner=job.inner,
@@ -375,6 +379,15 @@ def training_job(made: Genesis, directory: DataDirectory, config: NodeConfig) ->
         updates=job.updates,
         seed=job.seed,
     )
+
+
+def first_weights(
+    job: TrainingJob, directory: DataDirectory, settings: TrainerConfig
+) -> Int32Array | None:
+    """Grid weights from a file of the operator's, or the base's own. Raises UserError."""
+    if directory.weights.exists():
+        return read_weights(directory.weights, job.model.tensors())
+    return base_weights(job, settings) if job.model.begins_at_base else None
 
 
 def examples_for_volunteers(

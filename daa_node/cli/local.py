@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -25,9 +26,11 @@ from daa_node.identity.record import Role
 from daa_node.network.config import HOST_KINDS, NetworkConfig
 from daa_node.seams import Address
 from daa_node.tensors import grid_sizes_bytes
+from daa_node.training.base_files import digests_of
 from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.files import digest_of_content
 from daa_node.training.module_config import check_allowed
+from daa_node.updates.compression.codec import sizes_of
 
 ADDRESS_BEGINS = tuple(f"/{kind}/" for kind in HOST_KINDS)
 GENESIS_ENDS = (".json",)  # what is called so, and is not there, is a file misspelt
@@ -219,8 +222,8 @@ def create_genesis(
     if job.model.built is not None or job.model.weights_root is not None:
         raise UserError("model.built and model.weights_root are what this command finds out")
     job = with_dataset_digest(job, DataDirectory(root))
-    if job.model.kind == "module":
-        job = _with_built_module(job, DataDirectory(root))
+    if not job.model.is_canonical:
+        job = _with_built_model(job, job_path, DataDirectory(root))
     if weights is not None:
         job = _with_weights(job, weights)
     voting, training = (
@@ -234,6 +237,8 @@ def create_genesis(
         report.put_json({"file": str(out.resolve()), "chain_id": made.chain_id.hex()})
         return
     report.put(f"wrote {out}: chain {made.chain_id.hex()}")
+    if job.model.built is not None and job.model.built.frozen is not None:
+        report.put(f"it trains {_share_trained(job)}")
     _warn_of_lost_memory(made)
     _warn_of_loopback(made)
     _warn_of_liars(made)
@@ -278,13 +283,21 @@ def show_digest(path: Path, as_json: bool) -> None:
         report.put(digest)
 
 
-def _with_built_module(job: genesis.Job, directory: DataDirectory) -> genesis.Job:
+def _with_built_model(job: genesis.Job, job_path: Path, directory: DataDirectory) -> genesis.Job:
     """The job with what its model is when it is built. Raises UserError."""
     directory.check()
-    trainer = identity.trainer_settings(identity.open_config(directory).value, directory)
-    assert job.model.path is not None
-    check_allowed(job.model.path, trainer.allow_modules)
-    training = TrainingJob(model=job.model, data=job.data, seed=job.seed)
+    config = identity.open_config(directory).value
+    trainer = identity.trainer_settings(config, directory)
+    if job.model.path is not None:
+        check_allowed(job.model.path, trainer.allow_modules)
+    # as data do, a base lies beside the job's file, unless this host's settings say where
+    root = job_path.parent if config.model.base is None else directory.root
+    here = job.model.placed(config.model, root.resolve())
+    if here.base is not None and here.base.files is None:
+        assert here.base.path is not None, "BaseFolder has one of them"
+        files = digests_of(here.base.path)
+        here, job = here.pinned(files), job.model_copy(update={"model": job.model.pinned(files)})
+    training = TrainingJob(model=here, data=job.data, seed=job.seed)
     built = probe_module(training, trainer, job.spot_checks.is_on)
     return _with_model(job, built=built)
 
@@ -346,13 +359,42 @@ def show_genesis(path: Path, as_json: bool) -> None:
         report.put(f"  {trainer.node_id}  {trainer.peer_id}")
     for address in made.bootstrap():
         report.put(f"  {address}")
-    if (built := body["job"]["model"].pop("built", None)) is not None:
-        report.put(f"source     blake3 {built['source_digest']}, {len(built['tensors'])} tensors")
+    _say_what_is_built(made.job, body["job"]["model"])
     for section, values in body["job"].items():
         if isinstance(values, dict):
             said = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
             report.put(f"{section:<10} {said}")
     report.put(f"parameters {made.job.model.parameter_count()}")
+
+
+def _say_what_is_built(job: genesis.Job, shown: dict[str, Any]) -> None:
+    """And takes it out of what is shown of the model."""
+    built = shown.pop("built", None)
+    if built is None:
+        return
+    tensors = f"{len(built['tensors'])} tensors"
+    if "source_digest" in built:
+        report.put(f"source     blake3 {built['source_digest']}, {tensors}")
+    else:
+        report.put(f"source     transformers {built['release']}, {tensors}")
+    for name, digest in (shown.get("base") or {}).pop("files", {}).items():
+        report.put(f"base       {name} blake3 {digest}")
+    if "frozen" in built:
+        report.put(f"trainable  {_share_trained(job)}")
+
+
+def _share_trained(job: genesis.Job) -> str:
+    """What the network saves by what it does not train."""
+    built, codec = job.model.built, job.updates.codec
+    assert built is not None
+    assert built.frozen is not None
+    trained = job.model.parameter_count()
+    whole = trained + built.frozen
+    update, all_ = (sizes_of([codec], count)[codec] for count in (trained, whole))
+    return (
+        f"{trained} of {whole} numbers: an update of codec {codec} has {report.size(update)}, of "
+        f"all of them it would have {report.size(all_)}"
+    )
 
 
 def show_config(root: Path, path: Path | None, origin: bool, as_json: bool) -> None:

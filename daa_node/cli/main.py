@@ -251,9 +251,11 @@ def demo(
 @app.command()
 def sample(
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="What the text begins with.")],
-    tokens: Annotated[int, typer.Option(metavar="N", help="Bytes to write.")] = 200,
+    tokens: Annotated[
+        int, typer.Option(metavar="N", help="Bytes to write, or tokens of a tokenizer.")
+    ] = 200,
     temperature: Annotated[
-        float, typer.Option(metavar="T", help="0: the likeliest byte always. Higher: bolder.")
+        float, typer.Option(metavar="T", help="0: the likeliest one always. Higher: bolder.")
     ] = 0.8,
     seed: Annotated[
         int | None, typer.Option(metavar="S", help="The same again. Without: by lot.")
@@ -263,8 +265,8 @@ def sample(
 ) -> None:
     """Let the newest certified model write text.
 
-    It reads the chain of the node, whether its daemon runs or not. For language models over bytes:
-    byte_gpt, or a model of your own that has logits(inputs).
+    It reads the chain of the node, whether its daemon runs or not. For language models over bytes,
+    or with a tokenizer: byte_gpt, hf_causal_lm, or one of your own that has logits(inputs).
     """
     from daa_node.cli.sample import sample as write
 
@@ -442,11 +444,16 @@ def verify_checkpoints(
 @checkpoint_app.command(name="export")
 def export_checkpoint(
     vertex: Which = "tip",
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("model.safetensors"),
+    out: Annotated[
+        Path | None, typer.Option(help="What to write: model.safetensors, or the folder model.")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="F", help="safetensors: one file. hf: a folder.")
+    ] = "safetensors",
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Write a model as safetensors for plain torch."""
-    from daa_node.cli import checkpoint
+    """Write a model as safetensors, or for transformers or peft."""
+    from daa_node.cli.checkpoint_export import export
 
-    checkpoint.export(directory, vertex, out, as_json)
+    export(directory, vertex, format_, out, as_json)

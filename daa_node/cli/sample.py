@@ -16,7 +16,7 @@ from daa_node.training.config import DOCUMENTS
 from daa_node.training.module_config import check_allowed
 
 TOKENS_MAX = 100_000
-BYTE_DATA = ("shakespeare", *DOCUMENTS)  # kinds of data whose tokens are bytes
+TEXTS = ("shakespeare", *DOCUMENTS)  # kinds of data whose tokens are bytes, or a tokenizer's
 SEED_BYTES = 4
 SEED_MAX = 2**63 - 1
 
@@ -24,11 +24,11 @@ SEED_MAX = 2**63 - 1
 def sample(
     root: Path, prompt: str, tokens: int, temperature: float, seed: int | None, as_json: bool
 ) -> None:
-    """Print `tokens` bytes that the model goes on with. Needs no daemon. Raises UserError."""
+    """Print `tokens` tokens that the model goes on with. Needs no daemon. Raises UserError."""
     if not 1 <= tokens <= TOKENS_MAX:
         raise UserError(f"--tokens {tokens}: 1 to {TOKENS_MAX}")
     if not 0 <= temperature <= 100:
-        raise UserError(f"--temperature {temperature:g}: 0 to 100; 0 takes the likeliest byte")
+        raise UserError(f"--temperature {temperature:g}: 0 to 100; 0 takes the likeliest token")
     if seed is not None and not 0 <= seed <= SEED_MAX:
         raise UserError(f"--seed {seed}: 0 to {SEED_MAX}")
     if not prompt:
@@ -37,6 +37,7 @@ def sample(
     config = identity.open_config(directory).value
     trainer = identity.trainer_settings(config, directory)
     _check_writes(made.job)
+    job = training_job(made, directory, config)
     if made.job.model.path is not None:
         check_allowed(made.job.model.path, trainer.allow_modules)
     facts = chain_facts(made)
@@ -50,6 +51,7 @@ def sample(
         "count": tokens,
         "temperature": temperature,
         "seed": seed,
+        "cache": str(directory.trainer / "cache"),
     }
     with TemporaryDirectory(prefix="daa-sample-") as room:
         weights = Path(room) / "weights"
@@ -57,7 +59,7 @@ def sample(
             state.weights_D.tofile(weights)
         except OSError as fault:
             raise UserError(f"cannot write {weights}: {fault.strerror}", exit_code=1) from None
-        written = sample_bytes(training_job(made, directory, config), trainer, weights, request)
+        written = sample_bytes(job, trainer, weights, request)
     text = written.decode(errors="replace")
     if as_json:
         answer = {
@@ -74,11 +76,10 @@ def sample(
 
 
 def _check_writes(job: Job) -> None:
-    """Raises UserError unless the network trains a language model over bytes."""
-    kind, tokenizer = job.data.items_kind, job.data.tokenizer
-    if kind not in BYTE_DATA or tokenizer is not None:
-        read = f"data of kind {kind}" if tokenizer is None else "tokens of a tokenizer"
+    """Raises UserError unless the network trains a language model on texts."""
+    kind = job.data.items_kind
+    if kind not in TEXTS:
         raise UserError(
-            f"a model of kind {job.model.kind} on {read} writes no text: sample is for language "
-            f"models over bytes, on data of kind {', '.join(sorted(BYTE_DATA))} without a tokenizer"
+            f"a model of kind {job.model.kind} on data of kind {kind} writes no text: sample is "
+            f"for language models on data of kind {', '.join(sorted(TEXTS))}"
         )

@@ -6,6 +6,7 @@ from daa_node.training.config import InnerConfig, ModelConfig
 
 def canonical_model(config: ModelConfig) -> Model:
     assert config.kind != "module", "no kernels are written for other people's code"
+    assert config.kind != "hf_causal_lm", "nor for that of transformers"
     tensors = tuple((spec.name, spec.shape) for spec in config.tensors())
     return Model(config.kind, config.depth, config.heads, tensors)
 

@@ -22,6 +22,13 @@ from pydantic import (
 
 from daa_dag.ids import BlobRoot, Digest, digest_of
 from daa_node.tensors import TensorSpec, parameter_count_of
+from daa_node.training.base_config import (
+    BaseFolder,
+    LowRank,
+    ModelPlaces,
+    Trainable,
+    why_config_refused,
+)
 from daa_node.training.data_places import (
     DIGEST_PATTERN,
     NO_FILES,
@@ -53,6 +60,7 @@ PICTURES: Mapping[str, Mapping[str, int]] = {
     "cifar10": {"picture_channels": 3, "picture_side": 32, "classes": 10},
     "cifar100": {"picture_channels": 3, "picture_side": 32, "classes": 100},
 }
+LANGUAGE_MODELS = ("byte_gpt", "hf_causal_lm")  # kinds of models that take tokens alone
 KERNEL_PLACES = 9  # of a convolution, 3 x 3
 RANKS_MAX = 16  # devices of one host
 GRID_BITS = -GRID_EXPONENT  # standard deviations of initial weights count grid units
@@ -90,22 +98,35 @@ def _he(fan_in: int) -> int:
 
 # Of ModelConfig: each kind has its own, and the genesis names no others.
 _OF_BUILT_IN = frozenset({"depth", "width", "heads"})
-_OF_MODULE = frozenset({"path", "arguments", "built"})
-_UNLESS_GIVEN = frozenset({"weights_root"})
+_OF_MODULE = frozenset({"path", "arguments", "built", "base", "trainable"})
+_OF_CAUSAL_LM = frozenset({"config", "built", "base", "trainable"})
+_OF_SOME = _OF_BUILT_IN | _OF_MODULE | _OF_CAUSAL_LM
+_UNLESS_GIVEN = frozenset({"weights_root", "config", "base", "trainable"})
+Kind = Literal["byte_gpt", "mlp", "cnn", "module", "hf_causal_lm"]
+
+
+def _of_kind(kind: Kind) -> frozenset[str]:
+    match kind:
+        case "module":
+            return _OF_MODULE
+        case "hf_causal_lm":
+            return _OF_CAUSAL_LM
+        case _:
+            return _OF_BUILT_IN
 
 
 class ModelConfig(BaseModel):
     """The shape of the model, or where the code is that builds it.
 
     `heads` is the byte GPT's alone, `context` and `vocabulary` are for what reads tokens, and for
-    what reads pictures, which are square, what begins with `picture`, and `classes`. `path`,
-    `arguments` and `built` are those of a module. `genesis create` writes `built` and
-    `weights_root`.
+    what reads pictures, which are square, what begins with `picture`, and `classes`. `path` and
+    `arguments` are those of a module, `config` of a model of transformers; both of them may have a
+    `base` and what of it is `trainable`. `genesis create` writes `built` and `weights_root`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["byte_gpt", "mlp", "cnn", "module"] = "byte_gpt"
+    kind: Kind = "byte_gpt"
     depth: int = Field(3, ge=1, le=128, description="blocks of the GPT, hidden layers of others")
     width: int = Field(96, ge=8, le=16_384, description="CNN: of its first layer; then it doubles")
     heads: int = Field(4, ge=1, le=256)
@@ -118,6 +139,9 @@ class ModelConfig(BaseModel):
         None, pattern=BUILDER, max_length=PATH_CHARS_MAX, description="package.module:build"
     )
     arguments: Arguments | None = Field(None, description="of that function, by name")
+    config: Arguments | None = Field(None, description="as in a config.json, instead of a base")
+    base: BaseFolder | None = None
+    trainable: Trainable | None = Field(None, description="names of tensors, or lora; all unless")
     built: BuiltModule | None = None
     weights_root: str | None = Field(
         None, pattern="^[0-9a-f]{64}$", description="of first weights from a file"
@@ -125,7 +149,7 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        others = _OF_BUILT_IN if self.kind == "module" else _OF_MODULE
+        others = _OF_SOME - _of_kind(self.kind)
         given = {name for name in others & self.model_fields_set if getattr(self, name) is not None}
         if given:
             said = " and ".join(sorted(given))
@@ -133,6 +157,12 @@ class ModelConfig(BaseModel):
             raise ValueError(f"a model of kind {self.kind} takes no {said}{remedy}")
         if self.kind == "module" and self.path is None:
             raise ValueError("a model of kind module needs a path like my_package.model:build")
+        if self.kind == "module" and self.built is not None and self.built.source_digest is None:
+            raise ValueError("built: source_digest is required of a model of kind module")
+        if self.built is not None and self.base is not None and self.base.files is None:
+            raise ValueError("base: its files are required by digest once it is built")
+        if self.kind == "hf_causal_lm" and (why := self._why_no_causal_lm()) is not None:
+            raise ValueError(why)
         if self.kind == "byte_gpt" and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         if self.kind == "cnn" and self.depth >= self.picture_side.bit_length():
@@ -144,27 +174,69 @@ class ModelConfig(BaseModel):
             raise ValueError(f"{self.parameter_count()} parameters, at most {PARAMETERS_MAX}")
         return self
 
+    def _why_no_causal_lm(self) -> str | None:
+        if (self.config is None) == (self.base is None):
+            return "a model of kind hf_causal_lm needs a base, or a config: one of them"
+        if self.base is None and self.trainable is not None:
+            return "trainable needs a base: what is not trained comes from there"
+        return None if self.config is None else why_config_refused(dict(self.config))
+
     @model_serializer(mode="wrap")
     def _what_is_of_its_kind(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        others = _OF_BUILT_IN if self.kind == "module" else _OF_MODULE
-        if self.weights_root is None:
-            others |= _UNLESS_GIVEN
+        others = _OF_SOME - _of_kind(self.kind)
+        others |= {name for name in _UNLESS_GIVEN if getattr(self, name) is None}
         return {name: value for name, value in handler(self).items() if name not in others}
 
     @property
     def is_known(self) -> bool:
         """Whether its tensors are: of a module they are not before the genesis is made."""
-        return self.kind != "module" or self.built is not None
+        return self.is_canonical or self.built is not None
 
     @property
     def first_root(self) -> BlobRoot | None:
         """Of first weights that came from a file; None if they follow from seed and tensors."""
-        return None if self.weights_root is None else BlobRoot(bytes.fromhex(self.weights_root))
+        root = self.weights_root
+        if root is None and self.built is not None:
+            root = self.built.base_root
+        return None if root is None else BlobRoot(bytes.fromhex(root))
+
+    @property
+    def begins_at_base(self) -> bool:
+        """Whether the first weights are the base's own: whoever has the base has them."""
+        return self.weights_root is None and self.first_root is not None
+
+    @property
+    def adapters(self) -> LowRank | None:
+        """What is trained beside a frozen base, if that is all."""
+        return self.trainable if isinstance(self.trainable, LowRank) else None
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return self.path or self.kind
+
+    def placed(self, places: ModelPlaces, root: Path) -> Self:
+        """With the base's path as it is on one host; `root` is the node's own directory."""
+        path = places.base or (self.base and self.base.path)
+        return self._with_base(path=path and root / path)
+
+    def pinned(self, files: Mapping[str, str]) -> Self:
+        """With the digests of its base's files."""
+        return self._with_base(files=dict(files))
+
+    def anywhere(self) -> Self:
+        """Without the base's path."""
+        return self._with_base(path=None)
+
+    def _with_base(self, **values: object) -> Self:
+        if self.base is None:
+            return self
+        return self.model_copy(update={"base": self.base.model_copy(update=values)})
 
     @property
     def is_canonical(self) -> bool:
         """Whether the canonical kernels take its steps, on every machine to the same bits."""
-        return self.kind != "module"
+        return self.kind not in ("module", "hf_causal_lm")
 
     def tensors(self) -> tuple[TensorSpec, ...]:
         """The model's tensors in the order in which they lie in the flat vector."""
@@ -179,7 +251,7 @@ class ModelConfig(BaseModel):
                 return tuple(self._mlp_inits())
             case "cnn":
                 return tuple(self._cnn_inits())
-            case "module":
+            case "module" | "hf_causal_lm":
                 assert self.built is not None, "a genesis has it"
                 return tuple(tensor.init for tensor in self.built.tensors)
             case _:
@@ -383,11 +455,12 @@ class DataConfig(BaseModel):
         if self.kind == "dataset":
             return None
         pictures = PICTURES.get(self.items_kind)
-        takes_both = model.kind == "module"
-        if not takes_both and (model.kind == "byte_gpt") == self.are_pictures:
+        takes_both, takes_tokens = model.kind == "module", model.kind in LANGUAGE_MODELS
+        if not takes_both and takes_tokens == self.are_pictures:
             return (
                 f"a model of kind {model.kind} does not train on data of kind {self.items_kind}: "
-                f"byte_gpt takes tokens, mlp and cnn take pictures ({', '.join(PICTURES)})"
+                f"{' and '.join(LANGUAGE_MODELS)} take tokens, mlp and cnn take pictures "
+                f"({', '.join(PICTURES)})"
             )
         for name, wanted in (pictures or {}).items():
             if getattr(model, name) != wanted:
@@ -437,7 +510,8 @@ class TrainingJob(BaseModel):
     def digest(self) -> Digest:
         """Names the job in this node's own files; not an id that others see."""
         # a file may be moved
-        job = self.model_copy(update={"data": self.data.anywhere(), "own": NO_FILES})
+        parts = {"model": self.model.anywhere(), "data": self.data.anywhere(), "own": NO_FILES}
+        job = self.model_copy(update=parts)
         return digest_of(job.model_dump_json().encode())
 
 

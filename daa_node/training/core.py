@@ -51,7 +51,8 @@ from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.cnn import cnn_loss
 from daa_node.training.models.mlp import mlp_loss
-from daa_node.training.models.module import ModuleLoss, open_module
+from daa_node.training.models.module import ModuleLoss
+from daa_node.training.models.opening import open_model
 from daa_node.training.models.parameters import LossFunction
 from daa_node.training.module_source import NO_MODULES, ModuleAccess
 from daa_node.training.revealed import RevealedExamples
@@ -267,7 +268,7 @@ class Core:
 
     def _check_canonical(self) -> None:
         if not self._job.model.is_canonical:
-            raise TrainerFailed(f"no canonical kernels take steps of {self._job.model.path}")
+            raise TrainerFailed(f"no canonical kernels take steps of {self._job.model.label}")
 
     def _settle(self, merged_round: int) -> None:
         """The newest merged update is of that round: what it left is where the next one starts."""
@@ -389,7 +390,7 @@ def loss_of(model: ModelConfig, seed: int = 0, modules: ModuleAccess = NO_MODULE
             return mlp_loss(model)
         case "cnn":
             return cnn_loss(model)
-        case "module":
-            return ModuleLoss(model.path, open_module(model, seed, modules))
+        case "module" | "hf_causal_lm":
+            return ModuleLoss(open_model(model, seed, modules))
         case _:
             assert_never(model.kind)

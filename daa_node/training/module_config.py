@@ -8,7 +8,16 @@ import json
 from math import isfinite
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from daa_node.errors import UserError
 from daa_node.tensors import TensorSpec
@@ -114,8 +123,17 @@ class BuiltModule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source_digest: str = Field(
-        pattern="^[0-9a-f]{64}$", description="blake3 of the file that has the function"
+    source_digest: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="blake3 of the file that has the function"
+    )
+    release: str | None = Field(
+        None, pattern="^[!-~]{1,64}$", description="of transformers, where it has the model's code"
+    )
+    base_root: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="of first weights that are the base's own"
+    )
+    frozen: int | None = Field(
+        None, ge=0, le=INTEGER_MAX, description="numbers that are computed with and not trained"
     )
     tensors: tuple[ModuleTensor, ...] = Field(min_length=1, max_length=TENSORS_MAX)
 
@@ -125,6 +143,10 @@ class BuiltModule(BaseModel):
         if len(set(names)) != len(names):
             raise ValueError("two tensors have one name")
         return self
+
+    @model_serializer(mode="wrap")
+    def _what_there_is(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
 
 
 def module_of(path: str) -> str:

@@ -16,12 +16,15 @@ from torch import Tensor, nn
 
 from daa_node.errors import TrainerFailed, UserError
 from daa_node.tensors import Float32Array, TensorSpec
-from daa_node.training.config import ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.base_weights import grid_weights, root_of
+from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.datasets.built import build_examples
-from daa_node.training.models.module import ModuleLoss, build_module, trainable
+from daa_node.training.models import causal_lm
+from daa_node.training.models.module import ModuleLoss, Opened
+from daa_node.training.models.opening import build_model, maker_of, source_of
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.training.module_config import BuiltModule, ModuleTensor
-from daa_node.training.module_source import Build, ModuleAccess, find_source, load_build
+from daa_node.training.module_source import ModuleAccess
 from daa_node.training.one_question import answer_one
 from daa_node.updates.grid import GRID_ONE
 from daa_node.updates.initial_weights import STD_MAX
@@ -36,33 +39,47 @@ SMALLEST = 1e-30
 def probe(job: TrainingJob, access: ModuleAccess, is_checked: bool) -> BuiltModule:
     """`is_checked`: others train its steps again. Raises UserError for what none can train."""
     model = job.model
-    assert model.path is not None
-    source = find_source(model.path, access)
-    build = load_build(model.path, source, access)
-    module = build_module(model, build, job.seed)
+    source = source_of(model, access)
+    with maker_of(model, source, access) as make:
+        opened = build_model(model, make, job.seed)
+        if source is not None:
+            _check_constants(opened, build_model(model, make, job.seed + 1))
+    at_base = model.base is not None and model.adapters is None
     try:
-        tensors = [
-            _tensor(model, name, parameter.detach().numpy().reshape(-1), tuple(parameter.shape))
-            for name, parameter in trainable(module).items()
-        ]
-        found = BuiltModule(source_digest=source.digest, tensors=tuple(tensors))
+        tensors = tuple(
+            ModuleTensor(name=name, shape=tuple(parameter.shape))
+            if at_base
+            else _tensor(opened, name, parameter)
+            for name, parameter in opened.parameters.items()
+        )
+        found = BuiltModule(
+            source_digest=None if source is None else source.digest,
+            release=causal_lm.release() if model.kind == "hf_causal_lm" else None,
+            tensors=tensors,
+            base_root=root_of(grid_weights(opened)) if at_base else None,
+            frozen=_frozen(opened) or None,
+        )
     except ValidationError as invalid:
         wrong = invalid.errors()[0]
         raise UserError(
-            f"the model {model.path}: no genesis can name its tensors: {wrong['msg']} "
+            f"the model {model.label}: no genesis can name its tensors: {wrong['msg']} "
             f"(got {str(wrong['input'])[:80]!r})"
         ) from None
-    _check_constants(model, module, build, job.seed)
-    _try(job, module, is_checked, _batch(job, access))
+    _try(job, opened, is_checked, _batch(job, access))
     return found
 
 
-def _tensor(
-    model: ModelConfig, name: str, values_D: Float32Array, shape: tuple[int, ...]
-) -> ModuleTensor:
+def _frozen(opened: Opened) -> int:
+    """How many numbers it computes with beside those that are trained."""
+    trained = {id(parameter) for parameter in opened.parameters.values()}
+    return sum(p.numel() for p in opened.module.parameters() if id(p) not in trained)
+
+
+def _tensor(opened: Opened, name: str, parameter: nn.Parameter) -> ModuleTensor:
     """Starts like the module's own: constant as that is, or of its mean and deviation."""
+    values_D: Float32Array = parameter.detach().numpy().reshape(-1)
     if values_D.size == 0 or not np.isfinite(values_D).all():
-        raise UserError(f"the model {model.path}: {name} is empty, or holds what is no number")
+        raise UserError(f"the model {opened.label}: {name} is empty, or holds what is no number")
     exact_D = values_D.astype(np.float64)
     mean, std = float(exact_D.mean()), float(exact_D.std())
     if (values_D == values_D[0]).all():
@@ -71,11 +88,14 @@ def _tensor(
         mean = 0.0
     if round(std * GRID_ONE) > STD_MAX:
         raise UserError(
-            f"the model {model.path}: {name} starts with a deviation of {std:.3g}, at most "
+            f"the model {opened.label}: {name} starts with a deviation of {std:.3g}, at most "
             f"{STD_MAX // GRID_ONE} is possible"
         )
     return ModuleTensor(
-        name=name, shape=shape, std=round(std * GRID_ONE), fill=round(mean * GRID_ONE)
+        name=name,
+        shape=tuple(parameter.shape),
+        std=round(std * GRID_ONE),
+        fill=round(mean * GRID_ONE),
     )
 
 
@@ -85,27 +105,24 @@ def _constants(module: nn.Module) -> Mapping[str, Tensor]:
     return {**dict(module.named_buffers()), **frozen}
 
 
-def _check_constants(model: ModelConfig, module: nn.Module, build: Build, seed: int) -> None:
+def _check_constants(opened: Opened, other: Opened) -> None:
     """Two builds of different seeds have the same ones."""
-    again = _constants(build_module(model, build, seed + 1))
-    for name, constant in _constants(module).items():
+    again = _constants(other.module)
+    for name, constant in _constants(opened.module).items():
         if name not in again or not torch.equal(constant, again[name]):
             raise UserError(
-                f"the model {model.path}: {name} comes out otherwise each time, and only trainable "
-                "parameters are agreed between nodes: make it a parameter that requires a "
-                "gradient, or give it fixed values"
+                f"the model {opened.label}: {name} comes out otherwise each time, and only "
+                "trainable parameters are agreed between nodes: make it a parameter that requires "
+                "a gradient, or give it fixed values"
             )
 
 
-def _try(
-    job: TrainingJob, module: nn.Module, is_checked: bool, batch: tuple[Tensor, Tensor]
-) -> None:
-    model = job.model
-    specs = [TensorSpec(name, tuple(p.shape)) for name, p in trainable(module).items()]
+def _try(job: TrainingJob, opened: Opened, is_checked: bool, batch: tuple[Tensor, Tensor]) -> None:
+    specs = [TensorSpec(name, tuple(p.shape)) for name, p in opened.parameters.items()]
     parameters = FlatParameters(specs, torch.device("cpu"))
-    parameters.load(torch.cat([p.detach().reshape(-1) for p in trainable(module).values()]))
-    before = {name: constant.clone() for name, constant in _constants(module).items()}
-    loss_of = ModuleLoss(model.path, module)
+    parameters.load(torch.cat([p.detach().reshape(-1) for p in opened.parameters.values()]))
+    before = {name: constant.clone() for name, constant in _constants(opened.module).items()}
+    loss_of = ModuleLoss(opened)
     taken: list[tuple[float, Tensor]] = []
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -122,19 +139,20 @@ def _try(
         taken.append((float(loss.detach()), parameters.gradient_D.clone()))
     (loss_nats, gradient_D), (_, again_D) = taken
     if not isfinite(loss_nats) or not bool(torch.isfinite(gradient_D).all()):
-        raise UserError(f"the model {model.path}: its first loss, or gradient, is no number")
+        raise UserError(f"the model {opened.label}: its first loss, or gradient, is no number")
     apart = float((gradient_D - again_D).norm() / gradient_D.norm().clamp(min=SMALLEST))
     if is_checked and apart > APART_MAX:
         raise UserError(
-            f"the model {model.path}: two gradients of one batch are {apart:.1e} apart, so nobody "
-            "can check its steps by training them again: leave out what draws by chance, as "
+            f"the model {opened.label}: two gradients of one batch are {apart:.1e} apart, so "
+            "nobody can check its steps by training them again: leave out what draws by chance, as "
             "dropout does, or switch checks off in the job, spot_checks: {share: [0, 1]}"
         )
-    for name, constant in _constants(module).items():
+    for name, constant in _constants(opened.module).items():
         if not torch.equal(constant, before[name]):
             raise UserError(
-                f"the model {model.path}: a step changes {name}, and only trainable parameters are "
-                "agreed between nodes: of batch norm take another kind, or no running statistics"
+                f"the model {opened.label}: a step changes {name}, and only trainable parameters "
+                "are agreed between nodes: of batch norm take another kind, or no running "
+                "statistics"
             )
 
 

@@ -1,11 +1,13 @@
-"""Text that a language model over bytes goes on with, from weights that somebody certified.
+"""Text that a language model goes on with, from weights that somebody certified.
 
-One byte after the other, each drawn from softmax(logits / temperature) of the last one of the
-window; with a temperature of 0 the likeliest. The window is the newest `context` bytes. A process
-of its own (see one_question): "weights" is a grid vector's file, "prompt" hexadecimal.
+One token after the other, each drawn from softmax(logits / temperature) of the last one of the
+window; with a temperature of 0 the likeliest. The window is the newest `context` tokens: bytes, or
+those of the job's tokenizer. A process of its own (see one_question): "weights" is a grid vector's
+file, "cache" a directory, "prompt" hexadecimal.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,19 @@ from torch import Tensor
 
 from daa_node.errors import TrainerFailed, UserError
 from daa_node.tensors import open_grid_vector
-from daa_node.training.config import BYTE_VALUES, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.config import (
+    BYTE_VALUES,
+    DataConfig,
+    ModelConfig,
+    TrainerConfig,
+    TrainingJob,
+)
 from daa_node.training.core import choose_device
+from daa_node.training.datasets.files import Wanted, open_wanted
+from daa_node.training.datasets.tokenizer import FileEncoder
 from daa_node.training.models.byte_gpt import gpt_logits
-from daa_node.training.models.module import ModuleLogits, open_module
+from daa_node.training.models.module import ModuleLogits
+from daa_node.training.models.opening import open_model
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.training.module_source import ModuleAccess
 from daa_node.training.one_question import answer_one
@@ -26,24 +37,72 @@ from daa_node.updates.grid import to_float32
 Logits = Callable[[Tensor], Tensor]  # tokens (1, T) -> (1, T, V)
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How many tokens, how boldly, and by which seed."""
+
+    count: int
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alphabet:
+    """Which tokens there are, and what they are to a person."""
+
+    size: int
+    encode: Callable[[bytes], Sequence[int]]
+    decode: Callable[[Sequence[int]], bytes]
+
+
+BYTES = Alphabet(BYTE_VALUES, list, bytes)
+
+
 def sample(
-    logits: Logits, context: int, prompt: bytes, count: int, temperature: float, seed: int
-) -> bytes:
-    """`count` bytes after the prompt, which has one at least."""
+    logits: Logits, context: int, prompt: Sequence[int], draw: Draw, alphabet: Alphabet = BYTES
+) -> list[int]:
+    """Tokens after the prompt, which has one at least."""
     assert prompt
-    chance, written = torch.Generator().manual_seed(seed), list(prompt)
+    chance, written = torch.Generator().manual_seed(draw.seed), list(prompt)
     with torch.inference_mode():
-        for _ in range(count):
+        for _ in range(draw.count):
             window = torch.tensor([written[-context:]])
-            # what a larger vocabulary has above bytes is never drawn: no data has it
-            last_V = logits(window)[0, -1, :BYTE_VALUES].cpu().double()
-            if temperature == 0:
+            # what a larger vocabulary has above them is never drawn: no data has it
+            last_V = logits(window)[0, -1, : alphabet.size].cpu().double()
+            if draw.temperature == 0:
                 drawn = last_V.argmax()
             else:
-                shares_V = torch.softmax(last_V / temperature, 0)
+                shares_V = torch.softmax(last_V / draw.temperature, 0)
                 drawn = torch.multinomial(shares_V, 1, generator=chance)
             written.append(int(drawn))
-    return bytes(written[len(prompt) :])
+    return written[len(prompt) :]
+
+
+def go_on(
+    logits: Logits, context: int, prompt: bytes, draw: Draw, alphabet: Alphabet = BYTES
+) -> bytes:
+    """What comes after the prompt. Raises UserError for one that has no tokens."""
+    tokens = list(alphabet.encode(prompt))
+    if not tokens:
+        raise UserError("the tokenizer makes no token of --prompt: give another one")
+    written = sample(logits, context, tokens, draw, alphabet)
+    # of the whole, since a word may be written otherwise at the beginning
+    said, head = alphabet.decode([*tokens, *written]), alphabet.decode(tokens)
+    return said[len(head) :] if said.startswith(head) else alphabet.decode(written)
+
+
+def alphabet_of(data: DataConfig, model: ModelConfig, cache_dir: Path) -> Alphabet:
+    """Raises UserError for a tokenizer that is not there, or not that of the genesis."""
+    file = data.tokenizer
+    if file is None:
+        return BYTES
+    found = open_wanted(Wanted(file.path, file.digest, "data.tokenizer"), cache_dir)
+    encoder = FileEncoder(found, model.vocabulary, file.document_end)
+    return Alphabet(
+        encoder.size,
+        lambda text: [int(token) for token in encoder.encode(text.decode(errors="replace"))],
+        lambda tokens: encoder.decode(tokens).encode(),
+    )
 
 
 def open_logits(model: ModelConfig, seed: int, weights: Path, config: TrainerConfig) -> Logits:
@@ -52,8 +111,8 @@ def open_logits(model: ModelConfig, seed: int, weights: Path, config: TrainerCon
     parameters = FlatParameters(model.tensors(), device)
     grid_D = open_grid_vector(weights, model.parameter_count())
     parameters.load(torch.from_numpy(to_float32(grid_D)))
-    if model.kind == "module":
-        module = ModuleLogits(model.path, open_module(model, seed, ModuleAccess.of(config)))
+    if not model.is_canonical:
+        module = ModuleLogits(open_model(model, seed, ModuleAccess.of(config)))
         return lambda tokens: module(parameters.views, tokens.to(device))
     by_views = gpt_logits(model)
     return lambda tokens: by_views(parameters.views, tokens.to(device))
@@ -61,11 +120,11 @@ def open_logits(model: ModelConfig, seed: int, weights: Path, config: TrainerCon
 
 def answer(job: TrainingJob, config: TrainerConfig, request: dict[str, Any]) -> str:
     """In hexadecimal. Raises UserError."""
-    logits = open_logits(job.model, job.seed, Path(request["weights"]), config)
-    prompt, count = bytes.fromhex(request["prompt"]), request["count"]
-    temperature, seed = request["temperature"], request["seed"]
+    model, draw = job.model, Draw(request["count"], request["temperature"], request["seed"])
+    alphabet = alphabet_of(job.data, model, Path(request["cache"]))
+    logits = open_logits(model, job.seed, Path(request["weights"]), config)
     try:
-        return sample(logits, job.model.context, prompt, count, temperature, seed).hex()
+        return go_on(logits, model.context, bytes.fromhex(request["prompt"]), draw, alphabet).hex()
     except (TrainerFailed, RuntimeError) as fault:
         raise UserError(f"the model wrote nothing: {fault}", exit_code=1) from None
 

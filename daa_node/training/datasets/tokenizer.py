@@ -5,7 +5,7 @@ releases may differ in what they make of a text, so that a genesis can name the 
 beside that of the file.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -80,6 +80,7 @@ class FileEncoder:
                 f"{self._source}:1: it needs room for {size} tokens, the model's vocabulary only "
                 f"{vocabulary}; set model.vocabulary to {size} or more"
             )
+        self.size = size  # of the tokens that there are
         self.token_bytes = 2 if vocabulary <= UINT16_TOKENS else 4
         self.document_end: AnyArray = self._array([] if document_end is None else [document_end])
         self.made_from = [content.digest, __version__, document_end or "", str(self.token_bytes)]
@@ -90,6 +91,14 @@ class FileEncoder:
         except Exception as fault:
             raise UserError(f"{self._source}:1: cannot encode {text[:40]!r}: {fault}") from None
         return np.array(found.ids, np.uint32)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Raises UserError."""
+        try:
+            text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        except Exception as fault:
+            raise UserError(f"{self._source}:1: cannot decode its tokens: {fault}") from None
+        return text
 
     def _array(self, tokens: list[str]) -> AnyArray:
         ids = [self._tokenizer.token_to_id(token) for token in tokens]

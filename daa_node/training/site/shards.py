@@ -8,7 +8,7 @@ of a host map, so that no vector of the whole model crosses a socket.
 Legend: D parameters of the model; of a tensor a rank has the rows that torch.chunk would give it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from daa_node.tensors import Float32Array, TensorSlot, TensorSpec, slots_of
 from daa_node.training.config import InnerConfig
 from daa_node.training.datasets.examples import Batch
 from daa_node.training.engine import NORM_EPSILON, adamw
-from daa_node.training.models.module import ModuleLoss, trainable
+from daa_node.training.models.module import ModuleLoss
 from daa_node.training.models.parameters import LossFunction
 
 WEIGHTS, FIRST, SECOND = range(3)  # rows of the board, (3, D) fp32
@@ -69,12 +69,13 @@ class Shards:
         self._ranks = mesh.size()
         self._board = torch.from_numpy(board_3D)
         self._device = torch.device(mesh.device_type)
-        module = loss.module if isinstance(loss, ModuleLoss) else _AsModule(specs, loss)
+        module, names = _module_of(specs, loss)
         for block in blocks_of(module):
             fully_shard(block, mesh=mesh)
         fully_shard(module, mesh=mesh, reshard_after_forward=True)
         self._module = module
-        parameters = list(trainable(module).values())
+        sharded = dict(module.named_parameters())  # others than before
+        parameters = [sharded[name] for name in names]
         slots = slots_of(specs)
         rank = mesh.get_local_rank()
         shards = (
@@ -168,6 +169,18 @@ def check_shardable(specs: tuple[TensorSpec, ...]) -> None:
                 f"trainer.devices: {spec.name} has the shape {list(spec.shape)}, and rows are what "
                 "several devices share; name one device in trainer.device instead"
             )
+
+
+def _module_of(
+    specs: tuple[TensorSpec, ...], loss: LossFunction
+) -> tuple[nn.Module, Sequence[str]]:
+    """What is sharded, and its own names of what is trained, in the order of the vector."""
+    if isinstance(loss, ModuleLoss):
+        opened = loss.opened
+        names = {id(p): name for name, p in opened.module.named_parameters()}
+        return opened.module, [names[id(p)] for p in opened.parameters.values()]
+    plain = _AsModule(specs, loss)
+    return plain, [name for name, _ in plain.named_parameters()]
 
 
 class _AsModule(nn.Module):

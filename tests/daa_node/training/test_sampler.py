@@ -12,7 +12,7 @@ from daa_node.errors import UserError
 from daa_node.tensors import parameter_count_of, slots_of
 from daa_node.training.config import ModelConfig, TrainerConfig, TrainingJob
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.training.sampler import answer, open_logits, sample
+from daa_node.training.sampler import Draw, answer, go_on, open_logits, sample
 from tests.daa_node.training.own_modules import PACKAGE, job_of, pictures, write_package
 from tests.daa_node.training.probed_modules import probed
 
@@ -29,15 +29,15 @@ def counts_up(tokens: Tensor) -> Tensor:
 
 
 def test_each_byte_follows_from_those_before_it_within_the_context() -> None:
-    assert sample(counts_up, CONTEXT, b"abc", 20, 0, 1) == bytes(range(100, 120))
+    assert sample(counts_up, CONTEXT, b"abc", Draw(20, 0, 1)) == [*range(100, 120)]
 
 
 def test_the_temperature_says_how_bold_and_the_seed_which() -> None:
-    cold = sample(counts_up, CONTEXT, b"a", 30, 0.05, 1)
-    assert cold == bytes(range(98, 128))
-    warm = [sample(counts_up, CONTEXT, b"a", 30, 1.0, seed) for seed in (1, 1, 2)]
+    cold = sample(counts_up, CONTEXT, b"a", Draw(30, 0.05, 1))
+    assert cold == [*range(98, 128)]
+    warm = [sample(counts_up, CONTEXT, b"a", Draw(30, 1.0, seed)) for seed in (1, 1, 2)]
     assert warm[0] == warm[1] != warm[2]
-    steps = np.diff(np.frombuffer(b"a" + warm[0], np.uint8).astype(int)) % 256
+    steps = np.diff([ord("a"), *warm[0]]) % 256
     assert {*steps} == {1, 2}
     assert 15 <= (steps == 1).sum() <= 28  # by 1 / (1 + 1/e), 22 of 30
 
@@ -48,7 +48,7 @@ def test_what_a_larger_vocabulary_has_above_bytes_is_never_drawn() -> None:
         logits[..., 256:] = 100.0
         return logits
 
-    assert len(sample(above, CONTEXT, b"a", 20, 1.0, 1)) == 20
+    assert len(sample(above, CONTEXT, b"a", Draw(20, 1.0, 1))) == 20
 
 
 def weights_file(directory: Path, model: ModelConfig, seed: int = 0) -> Path:
@@ -67,22 +67,24 @@ def test_the_weights_given_are_those_that_write(tmp_path: Path) -> None:
     weights_D[slot.start : slot.stop] = embedding.reshape(-1)
     weights_D.tofile(tmp_path / "weights")
     logits = open_logits(GPT, 0, tmp_path / "weights", CPU)
-    assert sample(logits, CONTEXT, b"x", 10, 0, 0) == b"x" * 10
-    assert sample(logits, CONTEXT, b"xy", 10, 0, 0) == b"y" * 10
+    assert go_on(logits, CONTEXT, b"x", Draw(10, 0, 0)) == b"x" * 10
+    assert go_on(logits, CONTEXT, b"xy", Draw(10, 0, 0)) == b"y" * 10
 
 
 def test_a_process_of_its_own_writes_for_who_has_no_torch(tmp_path: Path) -> None:
     job = TrainingJob(model=GPT)
     request = {"prompt": b"ab".hex(), "count": 5, "temperature": 1.0, "seed": 4}
+    request["cache"] = str(tmp_path)
     path = weights_file(tmp_path, GPT)
     written = sample_bytes(job, CPU, path, request)
-    assert written == sample(open_logits(GPT, 0, path, CPU), CONTEXT, b"ab", 5, 1.0, 4)
+    assert written == go_on(open_logits(GPT, 0, path, CPU), CONTEXT, b"ab", Draw(5, 1.0, 4))
 
 
 def asked(job: TrainingJob, directory: Path) -> str:
     config = CPU.model_copy(update={"allow_modules": (PACKAGE,), "module_path": directory})
     path = weights_file(directory, job.model, job.seed)
     request = {"weights": str(path), "prompt": "61", "count": 3, "temperature": 1.0, "seed": 0}
+    request["cache"] = str(directory / "cache")
     return answer(job, config, request)
 
 

@@ -26,9 +26,9 @@ from daa_node.training.config import (
 from daa_node.training.core import Core, open_core
 from daa_node.training.datasets.examples import Batch
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.training.models.module import build_module, trainable
+from daa_node.training.models.opening import build_model, maker_of
 from daa_node.training.module_config import BuiltModule, ModuleTensor
-from daa_node.training.module_source import find_source, load_build
+from daa_node.training.module_source import find_source
 from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.training.site.engine import shares_of
 from daa_node.training.site.shards import blocks_of, check_shardable
@@ -94,10 +94,11 @@ def own_module(directory: Path) -> tuple[TrainingJob, TrainerConfig]:
     job = job_of("shakespeare").model_copy(update={"inner": INNER})
     path, allowed = f"{PACKAGE}.model:build", access(directory)
     source = find_source(path, allowed)
-    module = build_module(job.model, load_build(path, source, allowed), job.seed)
+    with maker_of(job.model, source, allowed) as make:
+        opened = build_model(job.model, make, job.seed)
     tensors = tuple(
         ModuleTensor(name=name, shape=tuple(value.shape), std=3000)
-        for name, value in trainable(module).items()
+        for name, value in opened.parameters.items()
     )
     found = BuiltModule(source_digest=source.digest, tensors=tensors)
     assert parameter_count_of([tensor.init.spec for tensor in tensors]) > 10_000

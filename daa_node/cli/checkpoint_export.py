@@ -1,0 +1,68 @@
+"""One certified model, written as other programs read it. Needs no daemon."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from daa_node.adapters.asked_process import write_model_folder
+from daa_node.checkpoints.certified import certified_chain
+from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.files import ChainFiles
+from daa_node.checkpoints.model_folder import whole_folder, write_adapters
+from daa_node.cli import checkpoint, identity, report
+from daa_node.cli.compose import training_job
+from daa_node.errors import UserError
+from daa_node.genesis import chain_facts
+
+FILE, FOLDER = "safetensors", "hf"
+DEFAULTS = {FILE: Path("model.safetensors"), FOLDER: Path("model")}
+
+
+def export(root: Path, which: str, format_: str, wanted: Path | None, as_json: bool) -> None:
+    """Write a vertex's weights: one file for plain torch, or a folder for transformers or peft.
+
+    Raises UserError.
+    """
+    if format_ not in DEFAULTS:
+        raise UserError(f"--format {format_}: {' or '.join(DEFAULTS)}")
+    out = wanted or DEFAULTS[format_]
+    directory, made = checkpoint.open_chain(root)
+    if out.exists():
+        raise UserError(f"{out} exists: choose another --out")
+    model = made.job.model
+    is_adapters = model.adapters is not None
+    if format_ == FOLDER and not is_adapters and model.kind != "hf_causal_lm":
+        raise UserError(
+            f"a model of kind {model.kind} is none of the transformers library: --format {FILE} "
+            "writes its tensors by name"
+        )
+    facts = chain_facts(made)
+    certified, rules = certified_chain(ChainFiles(directory.chain), facts), facts.states
+    vertex = certified.find(checkpoint.tags_of(directory, made).spelled_out(which))
+    state = replayed_state(certified, vertex, rules)
+    if format_ == FILE:
+        export_safetensors(out, state, rules, made.chain_id, vertex)
+    else:
+        config = identity.open_config(directory).value
+        job = training_job(made, directory, config)
+        with TemporaryDirectory(prefix="daa-export-") as room, whole_folder(out) as folder:
+            if is_adapters:
+                write_adapters(folder, state, rules, made.chain_id, vertex, job.model)
+            else:
+                state.weights_D.tofile(weights := Path(room) / "weights")
+                trainer = identity.trainer_settings(config, directory)
+                write_model_folder(job, trainer, weights, folder.resolve())
+    answer = {
+        "file": str(out.resolve()),
+        "height": vertex.height,
+        "vertex_id": vertex.vertex_id.hex(),
+        "model_root": vertex.model_root.hex(),
+        "tensors": len(rules.tensors),
+        "parameters": rules.parameter_count,
+    }
+    if as_json:
+        report.put_json(answer)
+    else:
+        report.put(
+            f"wrote {out}: height {vertex.height}, {len(rules.tensors)} tensors, "
+            f"{rules.parameter_count} parameters"
+        )

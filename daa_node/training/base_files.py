@@ -1,0 +1,105 @@
+"""The files of a base folder: which of them count, and that they are what the genesis names.
+
+No torch: `genesis create` reads the digests, and a worker compares them before it builds anything.
+What else lies in the folder is never looked at: `opened` is a view that has those files alone.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from re import fullmatch
+from tempfile import TemporaryDirectory
+
+from daa_node.errors import UserError
+from daa_node.training.base_config import FILE_NAME, FILES_MAX, BaseFolder
+from daa_node.training.datasets.files import digest_of_content
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"  # of weights in several files
+INDEX_BYTES_MAX = 64 * 1024 * 1024
+# Of a tokenizer: not what the model computes with, but what goes along with an exported one.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+SETTING = "model.base"  # of config.yaml
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """What a genesis names of it: config.json if there is one, and the weights. Raises UserError.
+
+    Every byte of them is read.
+    """
+    try:
+        names = [*_weights_in(folder)]
+        if (folder / CONFIG).exists():
+            names.append(CONFIG)
+        return {name: digest_of_content(folder / name) for name in sorted(names)}
+    except OSError as fault:
+        raise UserError(
+            f"{fault.filename or folder}: cannot read the model's base: {fault.strerror or fault}. "
+            f"A base is a folder with {WEIGHTS}, or with {INDEX} and the files that this names"
+        ) from None
+
+
+@contextmanager
+def opened(base: BaseFolder) -> Iterator[Path]:
+    """A folder with the files of the genesis alone, once each has its digest. Raises UserError."""
+    assert base.files is not None, "a genesis has them"
+    if base.path is None:
+        raise UserError(
+            f"the genesis names its model's base by digest, and no place: say in config.yaml, "
+            f"{SETTING}, in which folder it lies on this host"
+        )
+    for name, wanted in base.files.items():
+        file = base.path / name
+        try:
+            found = digest_of_content(file)
+        except OSError as fault:
+            raise UserError(
+                f"{file}: cannot read this file of the model's base: {fault.strerror or fault}; it "
+                f"should have the blake3 {wanted}. {SETTING} in config.yaml says in which folder "
+                "the base lies on this host"
+            ) from None
+        if found != wanted:
+            raise UserError(
+                f"{file}: the blake3 of its content is {found}, the genesis names {wanted}; "
+                "nothing was trained. Copy the base that the network was made for, or say in "
+                f"config.yaml, {SETTING}, in which folder it lies"
+            )
+    with TemporaryDirectory(prefix="daa-base-") as room:
+        view = Path(room)
+        for name in base.files:
+            (view / name).symlink_to((base.path / name).resolve())
+        yield view
+
+
+def weights_files(view: Path) -> list[Path]:
+    """Of a folder whose names were checked."""
+    return sorted(view.glob("*.safetensors"))
+
+
+def _weights_in(folder: Path) -> set[str]:
+    index = folder / INDEX
+    if not index.exists():
+        return {WEIGHTS}
+    if index.stat().st_size > INDEX_BYTES_MAX:
+        raise UserError(f"{index} has more than {INDEX_BYTES_MAX} bytes")
+    try:
+        names = set(json.loads(index.read_text())["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise UserError(f"{index}: this is no index of safetensors files: {fault!r}") from None
+    strange = [
+        name for name in names if not isinstance(name, str) or not fullmatch(FILE_NAME, name)
+    ]
+    if strange or not 1 <= len(names) < FILES_MAX:
+        raise UserError(f"{index}: it names {str(strange or len(names))[:80]}, and not its files")
+    return {INDEX, *names}

@@ -1,0 +1,252 @@
+"""Models of transformers, whole or by adapters, take the steps that the libraries themselves do."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from daa_node.errors import UserError
+from daa_node.seams import SegmentOrder
+from daa_node.tensors import Int32Array, slots_of
+from daa_node.training.base_config import CONFIG_REFUSED
+from daa_node.training.base_weights import grid_weights
+from daa_node.training.boundaries import Boundary
+from daa_node.training.config import ModelConfig, TrainingJob
+from daa_node.training.core import Core, open_core
+from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.models.opening import open_model
+from daa_node.training.module_probe import probe
+from daa_node.training.module_source import NO_MODULES
+from daa_node.training.segment_check import Claim
+from daa_node.updates.grid import to_float32
+from tests.daa_node.training.hf_models import (
+    GPT2,
+    LLAMA,
+    LORA,
+    base_of,
+    job_of,
+    load_plain,
+    probed,
+    save_model,
+)
+from tests.daa_node.training.own_modules import built
+from tests.daa_node.training.test_own_module import AUTHOR, ORDER, ROOT, SEED, kept
+
+GPT2_LORA = {"lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}
+PROMPT_BT = torch.arange(20, 32).view(1, 12)
+
+
+def core_of(job: TrainingJob, directory: Path) -> Core:
+    return open_core(job, torch.device("cpu"), directory / "cache", lambda: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "trainable"),
+    [(LLAMA, LORA), (GPT2, GPT2_LORA), (LLAMA, None), (LLAMA, ["model.layers.1.*"])],
+    ids=["llama-lora", "gpt2-lora", "llama-whole", "llama-some"],
+)
+def test_its_loss_falls_and_a_segment_of_it_is_checked(
+    tmp_path: Path, config: dict[str, Any], trainable: object
+) -> None:
+    base = base_of(save_model(tmp_path / "base", config))
+    job = probed(job_of(base=base, trainable=trainable))
+    core, shown = core_of(job, tmp_path), list[Boundary]()
+    base_D = genesis_weights(job.model, job.seed)
+    if job.model.begins_at_base:
+        base_D = grid_of(job)
+    before = core.evaluate(base_D)
+    order = replace(ORDER, steps_max=30, segment_steps=15)
+    sealed = core.train_and_seal(order, base_D, on_boundary=lambda b: shown.append(kept(b)))
+    shown.append(kept(sealed.end))
+    assert sealed.trained.loss_nats < before - 0.03
+    segment = SegmentOrder(SEED, 1, AUTHOR, 0, 15, 15, ROOT, ROOT, None)
+    found = core.check_segment(segment, Claim(shown[1], shown[2], None))
+    assert (found.weights, found.first, found.second) == (0, 0, 0)
+    lie = replace(shown[2], weights_D=shown[2].weights_D * 1.01)
+    assert core.check_segment(segment, Claim(shown[1], lie, None)).weights > 5e-3
+    assert core.evaluate(base_D) == before
+
+
+def grid_of(job: TrainingJob) -> Int32Array:
+    """The first weights of a job that begins at its base, as a host finds them."""
+    return np.concatenate([*grid_weights(open_model(job.model, 0, NO_MODULES)).values()])
+
+
+def test_adapters_begin_as_no_change_of_the_base(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "base")
+    job = probed(job_of(base=base_of(folder), trainable=LORA))
+    base_D = torch.from_numpy(to_float32(genesis_weights(job.model, job.seed)))
+    opened = open_model(job.model, job.seed, NO_MODULES)
+    for slot in slots_of(job.model.tensors()):
+        part = base_D[slot.start : slot.stop].view(slot.spec.shape)
+        opened.parameters[slot.spec.name].data.copy_(part)
+    with torch.no_grad():
+        ours = opened.module.logits(PROMPT_BT)  # type: ignore[operator]
+        plain = load_plain(folder)(PROMPT_BT).logits
+    assert torch.equal(ours, plain)
+
+
+def test_its_loss_is_that_of_the_library(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "base")
+    opened = open_model(probed(job_of(base=base_of(folder))).model, 0, NO_MODULES)
+    targets = PROMPT_BT + 1
+    ours = opened.module(PROMPT_BT, targets)
+    plain = load_plain(folder)(PROMPT_BT).logits
+    assert torch.allclose(ours, F.cross_entropy(plain[0], targets[0]))
+    # the library shifts by itself: of the same tokens, its loss is that of all but the last
+    whole = load_plain(folder)(PROMPT_BT, labels=PROMPT_BT).loss
+    assert torch.allclose(opened.module(PROMPT_BT[:, :-1], PROMPT_BT[:, 1:]), whole)
+
+
+def test_only_what_is_trainable_is_in_the_genesis_and_what_is_tied_is_there_once(
+    tmp_path: Path,
+) -> None:
+    base = base_of(save_model(tmp_path / "base"))
+    whole = probed(job_of(base=base))
+    names = [spec.name for spec in whole.model.tensors()]
+    assert names[0] == "model.embed_tokens.weight"
+    assert "lm_head.weight" not in names
+    some = probed(job_of(base=base, trainable=["*.q_proj.weight", "model.norm.weight"]))
+    assert [spec.name for spec in some.model.tensors()] == [
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.1.self_attn.q_proj.weight",
+        "model.norm.weight",
+    ]
+    adapters = probed(job_of(base=base, trainable=LORA))
+    first = adapters.model.tensors()[0]
+    assert first.name == "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    assert first.shape == (4, 32)
+    counts = [(j.model.parameter_count(), j.model.built) for j in (whole, some, adapters)]
+    total = whole.model.parameter_count()
+    assert [count + (found.frozen or 0) for count, found in counts[:2] if found] == [total] * 2
+    assert counts[2][0] == 2 * (4 * 32 + 32 * 4 + 4 * 32 + 16 * 4)
+
+
+def test_dropout_of_the_config_draws_nothing(tmp_path: Path) -> None:
+    job = probed(job_of(config=GPT2 | {"resid_pdrop": 0.5, "attn_pdrop": 0.5, "embd_pdrop": 0.5}))
+    assert job.model.built is not None  # else the probe had found two gradients apart
+
+
+def test_the_files_are_compared_before_anything_is_built(tmp_path: Path) -> None:
+    base = base_of(save_model(tmp_path / "base"))
+    job = probed(job_of(base=base, trainable=LORA))
+    save_model(tmp_path / "base", seed=2)
+    assert base.files is not None
+    wanted = base.files["model.safetensors"]
+    with pytest.raises(UserError, match=f"the genesis names {wanted}; nothing was trained"):
+        core_of(job, tmp_path)
+    (tmp_path / "base" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=f"No such file.* it should have the blake3 {wanted}"):
+        core_of(job, tmp_path)
+    model = job.model.anywhere()
+    with pytest.raises(UserError, match=r"say in config.yaml, model\.base, in which folder"):
+        core_of(job.model_copy(update={"model": model}), tmp_path)
+
+
+def test_what_else_lies_in_the_folder_is_not_looked_at(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "base")
+    before = probed(job_of(base=base_of(folder)))
+    (folder / "adapter_config.json").write_text("{")  # the library would take it for an adapter
+    (folder / "modeling_own.py").write_text("raise SystemExit")
+    assert probed(job_of(base=base_of(folder))) == before
+    core_of(before, tmp_path)
+
+
+def test_other_tensors_than_the_genesis_has_are_refused(tmp_path: Path) -> None:
+    job = probed(job_of(base=base_of(save_model(tmp_path / "base")), trainable=LORA))
+    found = job.model.built
+    assert found is not None
+    wider = found.tensors[0].model_copy(update={"shape": (8, 32)})
+    other = built(job, found.model_copy(update={"tensors": (wider, *found.tensors[1:])}))
+    with pytest.raises(UserError, match="is not the one of the genesis: it builds base_model.mod"):
+        core_of(other, tmp_path)
+
+
+def test_another_release_of_the_library_is_refused(tmp_path: Path) -> None:
+    job = probed(job_of(config=LLAMA))
+    assert job.model.built is not None
+    other = built(job, job.model.built.model_copy(update={"release": "4.0.1"}))
+    with pytest.raises(UserError, match=r"made with transformers 4\.0\.1, and 5.*pip install"):
+        core_of(other, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"trainable": ["lm_head.*"]}, r"no tensor like lm_head\.\* .* it has 20: model.embed"),
+        (
+            {"trainable": {"lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}},
+            r"no low-rank matrices beside c_attn",
+        ),
+        ({"vocabulary": 300}, "model.vocabulary is 300, and the model has vocab_size 256"),
+        ({"context": 65}, "model.context is 65, and the model has max_position_embeddings 64"),
+    ],
+)
+def test_what_the_base_has_not_is_told(
+    tmp_path: Path, fields: dict[str, object], what: str
+) -> None:
+    job = job_of(base=base_of(save_model(tmp_path / "base")), **fields)
+    with pytest.raises(UserError, match=what):
+        probe(job, NO_MODULES, is_checked=True)
+
+
+def test_a_base_whose_weights_are_not_those_of_its_config_is_refused(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "base")
+    wider = save_model(tmp_path / "wider", LLAMA | {"num_hidden_layers": 3})
+    (folder / "config.json").write_text((wider / "config.json").read_text())
+    with pytest.raises(UserError, match="does not fit its config.json: missing keys: .*layers.2"):
+        probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
+    (folder / "config.json").write_text('{"model_type": "no such"}')
+    with pytest.raises(UserError, match="hf_causal_lm cannot be built: ValueError: .*no such"):
+        probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
+    (folder / "config.json").write_text('{"model_type": "llama", "quantization_config": {}}')
+    with pytest.raises(UserError, match="its config.json has quantization_config"):
+        probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({}, "needs a base, or a config"),
+        ({"config": LLAMA, "base": {"path": "b"}}, "needs a base, or a config: one of them"),
+        ({"config": LLAMA, "trainable": ["*"]}, "trainable needs a base"),
+        ({"config": {"n_layer": 2}}, "config needs a model_type"),
+        ({"config": LLAMA | {"_x": 1}}, "config takes no _x"),
+        *(
+            ({"config": LLAMA | {name: "a"}}, f"config takes no {name}: a job brings")
+            for name in sorted(CONFIG_REFUSED)
+        ),
+        ({"base": {}}, "a base needs a path, or its files by digest"),
+        ({"base": {"files": {"../x": "ab" * 32}}}, "should match pattern"),
+        ({"base": {"path": "b"}, "depth": 3}, "a model of kind hf_causal_lm takes no depth"),
+        ({"base": {"path": "b"}, "path": "a:b"}, "takes no path"),
+        ({"kind": "mlp", "base": {"path": "b"}}, "a model of kind mlp takes no base"),
+        (
+            {"base": {"path": "b"}, "trainable": {"lora": {**LORA["lora"], "dropout": 0.1}}},
+            "Input should be 0",
+        ),
+        ({"base": {"path": "b"}, "trainable": []}, "at least 1 item"),
+        (
+            {"base": {"path": "b"}, "built": {"tensors": [{"name": "w", "shape": [1]}]}},
+            "its files are required by digest",
+        ),
+    ],
+)
+def test_a_wrong_model_is_refused_with_what_is_wrong(fields: dict[str, object], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        ModelConfig.model_validate({"kind": "hf_causal_lm", **fields})
+
+
+@pytest.mark.parametrize("library", ["transformers", "peft"])
+def test_without_the_extra_one_error_names_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    job = job_of(base=base_of(save_model(tmp_path / "base")), trainable=LORA)
+    monkeypatch.setitem(sys.modules, library, None)  # as where it is not installed
+    with pytest.raises(UserError, match=f"the {library} library, .*: pip install 'daa-comp.*hf.'"):
+        probe(job, NO_MODULES, is_checked=True)
