@@ -4,7 +4,7 @@
 simulation replaces; `Clock` is wall time, for expiry dates only.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NewType, Protocol, TypeVar
@@ -239,6 +239,9 @@ class BlobStore(Protocol):
 
     async def record_names(self, kind: str, packed: bool = True) -> list[str]:
         """Of all, or of those that `pack` has not moved."""
+
+    async def packed_count(self, kind: str, but: Collection[str]) -> int:
+        """How many records of the kind `pack` has moved, but for these names."""
 
     async def delete_record(self, kind: str, name: str) -> None: ...
 

@@ -199,8 +199,9 @@ class Wiring:
         await self._signer.load(history_exists=newest.height > 0 or parts.key_use.begun)
         await parts.offload.run(parts.key_use.begin)
         block, certificate = self.chain.final_tip
-        self.chain.turns.matters = self._member_list.matters
-        await self._member_list.follow_chain(self.chain.turns.down_from(block.id))
+        on_disk = self._member_list.on_disk()
+        await self.chain.turns.lead_on(on_disk, block.id)
+        self._member_list.take_up(on_disk)
         records = RecoveryStore(parts.work_store, DISK_LIMITS)
         certificates, blocks = await records.load()
         await records.forget((block.epoch, block.view))  # a crash may have come in between

@@ -42,6 +42,9 @@ class DiskBlobStore:
     async def record_names(self, kind: str, packed: bool = True) -> list[str]:
         return await self._run(lambda: self.directory.record_names(kind, packed))
 
+    async def packed_count(self, kind: str, but: Collection[str]) -> int:
+        return await self._run(lambda: self.directory.packs.count(kind, but))
+
     async def delete_record(self, kind: str, name: str) -> None:
         await self._run(lambda: self.directory.delete_record(kind, name))
 

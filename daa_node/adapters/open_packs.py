@@ -46,6 +46,10 @@ class OpenPacks:
         """Where the record is. FileNotFoundError: its pack became part of another meanwhile."""
         return next(self._places_of(key), None)
 
+    def copies_of(self, key: bytes) -> int:
+        """In how many packs the record is."""
+        return sum(1 for _ in self._places_of(key))
+
     def best_place_of(self, key: bytes) -> tuple[Entry, ReadAt] | None:
         """The same; of several one whose bytes are good."""
         place = None

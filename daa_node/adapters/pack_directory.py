@@ -65,19 +65,37 @@ class PackDirectory:
 
     def names(self, kind: str) -> set[str]:
         """Of all records of the kind."""
+
+        def listed() -> set[str]:
+            heads = self._open.known()
+            keys = (e.key for head in heads for e in self._open.entries_of(head, kind))
+            return {packed.name_of(key)[1] for key in keys if key not in self._going}
+
+        return self._list(kind, listed)
+
+    def count(self, kind: str, but: Collection[str]) -> int:
+        """How many records of the kind the packs hold together, but for these names.
+
+        One that several hold counts as often; of one that is deleted this is no matter.
+        """
+
+        def counted() -> int:
+            heads = self._open.known()
+            held = sum(packed.count_of(head, self._open.reader(head.name), kind) for head in heads)
+            keys = [packed.key_of(kind, name) for name in but]
+            return held - sum(self._open.copies_of(key) for key in keys if key is not None)
+
+        return self._list(kind, counted)
+
+    def _list(self, kind: str, look: Callable[[], T]) -> T:
         for _ in range(LOOKS_MAX):
             try:
-                return {name for head in self._open.known() for name in self._names_in(head, kind)}
+                return look()
             except FileNotFoundError:
                 continue
             except (OSError, DamagedPack) as fault:
                 raise StorageFailed(f"cannot list {kind} in packs: {fault}") from fault
         raise StorageFailed(f"the packs in {self._open.folder} do not stay")
-
-    def _names_in(self, head: Head, kind: str) -> Iterator[str]:
-        for entry in self._open.entries_of(head, kind):
-            if entry.key not in self._going:
-                yield packed.name_of(entry.key)[1]
 
     def _look(
         self,

@@ -1,16 +1,40 @@
 """The list of members as the final chain leads it on: who is written to, and who is told of it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Sequence
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
+from daa_consensus.errors import BadMessage
 from daa_consensus.operations import summary
 from daa_dag.ids import NodeId
 from daa_node.agreement.positions import believed
-from daa_node.identity.validators import Validators
+from daa_node.identity.validators import Validators, recall, record_of
+from daa_node.identity.validators_record import decode_validators, encode_validators
 from daa_node.network.directory import Directory
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
+
+
+class MembersOnDisk:
+    """Validators that go with the chain on the disk (see checkpoints.turns)."""
+
+    def __init__(self, validators: Validators, matters: Callable[[Block], bool]) -> None:
+        self.validators = validators
+        self.matters = matters
+
+    def recall(self, record: bytes) -> bool:
+        """False for a record of another version of this program."""
+        try:
+            recall(self.validators, decode_validators(record))
+        except BadMessage:
+            return False
+        return True
+
+    def follow(self, blocks: Sequence[Block]) -> None:
+        self.validators.follow(blocks)
+
+    def record(self) -> bytes:
+        return encode_validators(record_of(self.validators))
 
 
 class MemberList:
@@ -31,10 +55,13 @@ class MemberList:
         self._log = log
         self._epoch_told = 0
 
-    async def follow_chain(self, path_down: AsyncIterator[Block]) -> None:
-        """The history of validators follows from the chain on disk. Raises StorageFailed."""
-        changing = [block async for block in path_down if self.matters(block)]
-        self._validators.follow(reversed(changing))
+    def on_disk(self) -> "MembersOnDisk":
+        """To be led on with the chain on the disk: agreement leads ours on to what is not there."""
+        return MembersOnDisk(self._validators.copy(), self.matters)
+
+    def take_up(self, on_disk: "MembersOnDisk") -> None:
+        """The history of validators is what the chain on the disk tells."""
+        recall(self._validators, record_of(on_disk.validators))
         self._epoch_told = self._validators.now.epoch
         self.changed()
 

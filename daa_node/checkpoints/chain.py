@@ -6,7 +6,8 @@ written, and `verify` checks it again. Writes come in whole groups (see writes).
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
@@ -20,30 +21,23 @@ from daa_consensus.bft.messages import (
 )
 from daa_consensus.errors import ConsensusError
 from daa_consensus.votes import Certificate
-from daa_dag.checkpoint import ZERO_ID, Vertex, decode_vertex
+from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
-from daa_dag.ids import DIGEST_BYTES, BlobRoot, BlockId, Digest, VertexId, digest_of
+from daa_dag.ids import BlobRoot, BlockId, Digest, VertexId, digest_of
 from daa_node.checkpoints.digests import Digests
+from daa_node.checkpoints.final_path import EpochEnds, FinalPath
 from daa_node.checkpoints.heights import Heights
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
     CHUNKS,
-    DELTAS,
     MANIFESTS,
-    PROOFS,
     VERTICES,
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.summary import (
-    HISTORY,
-    SUMMARY,
-    Summary,
-    encode_summary,
-    recalled,
-)
+from daa_node.checkpoints.recollection import is_pack_due, recall
 from daa_node.checkpoints.turns import Turns
 from daa_node.checkpoints.writes import GroupWriter
 from daa_node.errors import StorageFailed
@@ -53,74 +47,30 @@ from daa_node.seams import BlobStore
 T = TypeVar("T")
 
 
-class Furthest(NamedTuple):
-    """The last block of an epoch that has a finalization of its own here, and its view."""
-
-    view: int
-    block_id: BlockId
-
-
-class FinalPath:
-    """Where each final block stands, so that no question makes us search one; 45 bytes a block."""
-
-    def __init__(self) -> None:
-        self._ids = Digests()
-
-    def __contains__(self, block_id: BlockId) -> bool:
-        return block_id in self._ids
-
-    @property
-    def newest(self) -> BlockId | None:
-        return BlockId(self._ids[len(self._ids) - 1]) if len(self._ids) else None
-
-    def lead_on(self, below: BlockId, above: Sequence[BlockId]) -> None:
-        """`above`, newest first, stand on `below`; what stood there only carried an epoch's proof.
-
-        Where `below` is not on the path yet, `above` is the whole of it.
-        """
-        place = self._ids.place_of(below)
-        self._ids.cut(0 if place is None else place + 1)
-        for block_id in reversed(above):
-            self._ids.add(block_id)
-
-    def above(self, block_id: BlockId, count_max: int) -> list[BlockId] | None:
-        """At most so many right above this one, oldest first; None if it is not on the path."""
-        place = self._ids.place_of(block_id)
-        if place is None:
-            return None
-        end = min(len(self._ids), place + 1 + count_max)
-        return [BlockId(self._ids[at]) for at in range(place + 1, end)]
-
-    def lowest_above(self, block_id: BlockId, is_one: Callable[[BlockId], bool]) -> BlockId | None:
-        """The lowest block above this one, which is on the path, that is one of those."""
-        place = self._ids.place_of(block_id)
-        assert place is not None, "it is on the path"
-        for at in range(place + 1, len(self._ids)):
-            found = BlockId(self._ids[at])
-            if is_one(found):
-                return found
-        return None
-
-
 class ChainStore:
     """One writer at a time, readers at any time. What is wrong with the disk is StorageFailed."""
 
     def __init__(self, store: BlobStore, work: BlobStore, limits: Limits) -> None:
         self.store = store
         self.work = work
-        self.heights = Heights()
-        self._limits = limits
+        self.limits = limits
         self.groups = GroupWriter(store, work)  # all writing goes through it
-        self.path = FinalPath()  # as of the last look upwards
         self._walking = PromptLock()
         self._first: VertexId | None = None
         self._tip: tuple[Block, Certificate | None] | None = None
-        # Of each epoch; of one that is over, its end. A certificate has a signature of each member,
-        # and epochs are as many as a chain is long: it stays on the disk.
-        self.furthest: dict[int, Furthest] = {}
         self.blocks_read = 0  # ever; whoever serves others tells by it what they cost
-        self.certified = Digests()  # blocks whose own final certificate is here
-        self.turns = Turns(self.path_down, self.block)
+        self.turns = Turns(self.path_down)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Knowing nothing."""
+        self.heights = Heights(self.work, partial(_height_of, self))
+        self.path = FinalPath(self.work)  # as of the last look upwards
+        # A certificate has a signature of each member, and epochs are as many as a chain is long:
+        # it stays on the disk.
+        self.furthest = EpochEnds(self.work)
+        self.certified = Digests()  # blocks whose finalization lies in a file of its own
+        self.turns.recall(None)
 
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
         """Repair what a crash left, make the genesis files if there are none, learn the tips."""
@@ -128,71 +78,39 @@ class ChainStore:
         self._first = first_id
         block = record(BLOCKS, genesis_block.id.hex(), encode_block(genesis_block))
         await self.groups.add([[block, record(VERTICES, first_id.hex(), genesis_vertex.encode())]])
-        summary = await recalled(self.store, self.work, first_id)
-        if summary is None or not await self._learn(summary, genesis_block):
-            self.heights, self.certified = Heights(), Digests()
-            self.turns.recall(None, BlockId(ZERO_ID))
-            self.furthest.clear()
-            await self._learn(None, genesis_block)
+        known = await recall(self, first_id)
+        if known is not None:
+            await self._learn(genesis_block, known)
+        if known is None or not self.heights.is_whole:
+            self._begin()
+            await self._learn(genesis_block, None)
 
-    async def _learn(self, summary: Summary | None, genesis_block: Block) -> bool:
-        """Read what the summary has not; False if there is a gap between both."""
-        packed, at_height = summary is None, list[tuple[int, VertexId]]()
-        if summary is not None:
-            starts = range(0, len(summary.heights), DIGEST_BYTES)
-            ids = [VertexId(summary.heights[at : at + DIGEST_BYTES]) for at in starts]
-            at_height += enumerate(ids)
-            self.certified.take(summary.certified)
-            for epoch, view, block_id in summary.furthest:
-                self.furthest[epoch] = Furthest(view, BlockId(block_id))
-            self.turns.recall(summary.turns, summary.turns_tip)
-        for name in await self.store.record_names(VERTICES, packed):
+    async def _learn(self, genesis_block: Block, known: BlockId | None) -> None:
+        """Read all, or what is newer than a summary whose newest final block is `known`."""
+        at_height = list[tuple[int, VertexId]]()
+        for name in await self.store.record_names(VERTICES, packed=known is None):
             try:
                 vertex = await self.vertex(VertexId(bytes.fromhex(name)))
             except ValueError:
                 raise StorageFailed(f"{VERTICES}/{name} does not belong there") from None
             assert vertex is not None, "listed a moment ago, and nothing deletes vertices"
             at_height.append((vertex.height, vertex.vertex_id))
-        self.heights.take(at_height)
-        known = None if summary is None else summary.tip
+        await self.heights.take(at_height)
         self._tip = await self._find_tip(genesis_block, known)
-        return summary is None or self.heights.joined is not None
 
     async def pack(self, kinds: Sequence[str], files_min: int) -> int:
         """Move files of these kinds into a pack if so many lie there; how many it moved.
 
         Deltas are not counted: one may be too large to move.
         """
-
-        async def is_due() -> bool:
-            counted = {*PROOFS, *kinds} - {DELTAS}
-            loose = {kind: await self.store.record_names(kind, packed=False) for kind in counted}
-            if sum(map(len, loose.values())) < files_min or self.heights.joined is None:
-                return False
-            finals = (name.split(".") for name in loose[CERTIFICATES])
-            known = all(
-                VertexId(bytes.fromhex(n)) in self.heights for n in loose[VERTICES]
-            ) and all(bytes.fromhex(n) in self.certified for n, kind in finals if kind == "final")
-            if known:  # else a write has just ended, and whoever wrote has not said so yet
-                if self.turns.joined is not None:
-                    await self.turns.look(self.final_tip[0].id)
-                await self.work.put_record(HISTORY, SUMMARY, encode_summary(self._summary()))
-            return known
-
-        return await self.groups.pack(kinds, is_due)
-
-    def _summary(self) -> Summary:
-        tip_id, heights = self.final_tip[0].id, self.heights.joined
-        assert heights is not None, "none is missing"
-        ends = tuple((e, view, block_id) for e, (view, block_id) in sorted(self.furthest.items()))
-        return Summary(
-            tip=tip_id,
-            turns_tip=self.turns.tip,
-            heights=heights,
-            certified=self.certified.joined,
-            furthest=ends,
-            turns=self.turns.joined,
-        )
+        moved = await self.groups.pack(kinds, lambda: is_pack_due(self, kinds, files_min))
+        if moved:  # of proofs in packs the path tells
+            left, kept = {*await self.store.record_names(CERTIFICATES, packed=False)}, Digests()
+            for place in range(len(self.certified)):
+                if final_name(BlockId(self.certified[place])) in left:
+                    kept.add(self.certified[place])
+            self.certified = kept
+        return moved
 
     # Reading
 
@@ -224,20 +142,20 @@ class ChainStore:
         payload = await self.store.get_record(BLOCKS, name)
         if payload is None:
             return None
-        block = _decoded(f"{BLOCKS}/{name}", lambda: decode_block(payload, self._limits))
+        block = _decoded(f"{BLOCKS}/{name}", lambda: decode_block(payload, self.limits))
         if block.id != block_id:
             raise StorageFailed(f"{BLOCKS}/{name} is damaged: it is another block")
         return block
 
     async def exec_certificate(self, vertex_id: VertexId) -> Certificate | None:
-        certificate = await self._certificate(exec_name(vertex_id))
+        certificate = await _certificate(self, exec_name(vertex_id))
         value = None if certificate is None else certificate.statement.value
         if certificate is not None and not (isinstance(value, list) and value[0] == vertex_id):
             raise StorageFailed(f"{CERTIFICATES}/{exec_name(vertex_id)} certifies something else")
         return certificate
 
     async def final_certificate(self, block_id: BlockId) -> Certificate | None:
-        certificate = await self._certificate(final_name(block_id))
+        certificate = await _certificate(self, final_name(block_id))
         if certificate is not None and certificate.statement.value != block_id:
             raise StorageFailed(f"{CERTIFICATES}/{final_name(block_id)} certifies something else")
         return certificate
@@ -260,21 +178,19 @@ class ChainStore:
         whole chain, later ones what was added to it.
         """
         async with self._walking:
-            tip_id = self.final_tip[0].id
-            if self.path.newest != tip_id:
-                above: list[BlockId] = []
-                async with aclosing(self.path_down(tip_id)) as path_down:
-                    async for block in path_down:
-                        if block.id in self.path:
-                            break
-                        above.append(block.id)
-                self.path.lead_on(block.id, above)
-            wanted = self.path.above(block_id, count_max)
+            await _look_up(self)
+            block = await self.block(block_id)
+            wanted = None if block is None else await self.path.above(block, count_max)
         if wanted is None:
             return None
         blocks = [await self.block(wanted_id) for wanted_id in wanted]
         assert None not in blocks, "final blocks are never deleted"
         return [block for block in blocks if block is not None]
+
+    async def look_up(self) -> None:
+        """Lead `path` on to the newest final block. Raises StorageFailed."""
+        async with self._walking:
+            await _look_up(self)
 
     async def resume_point(self) -> Block:
         """Where to follow others from: the newest final block below which no vertex is missing.
@@ -286,7 +202,9 @@ class ChainStore:
         async with aclosing(self.path_down(self.final_tip[0].id)) as path_down:
             async for block in path_down:
                 match block.payload:
-                    case ResultPayload(vertex_id=vertex_id) if vertex_id not in self.heights:
+                    case ResultPayload(vertex_id=vertex_id) if not await self.heights.has(
+                        vertex_id
+                    ):
                         found = None  # everything above stands on what we lack
                     case ResultPayload() | GenesisPayload():
                         return found or block
@@ -322,7 +240,8 @@ class ChainStore:
         """`block`, stored with its certificate, is final."""
         tip, _ = self.final_tip
         self.certified.add(block.id)
-        _note_furthest(self.furthest, certificate)
+        self.path.certify(block)
+        self.furthest.note(*_slot_of(certificate), block.id)
         # An epoch's proof may lie in later views than the next epoch's first blocks.
         if (block.epoch, block.view) > (tip.epoch, tip.view):
             self._tip = (block, certificate)
@@ -335,10 +254,10 @@ class ChainStore:
         for name in await self.store.record_names(CERTIFICATES, packed=known is None):
             if not name.endswith(".final"):
                 continue
-            certificate = await self._certificate(name)
+            certificate = await _certificate(self, name)
             assert certificate is not None, "listed a moment ago, and nothing deletes certificates"
             self.certified.add(final_block_of(certificate))
-            _note_furthest(self.furthest, certificate)
+            self.furthest.note(*_slot_of(certificate), final_block_of(certificate))
             if newest is None or _slot_of(certificate) > _slot_of(newest):
                 newest = certificate
         if newest is None:
@@ -351,13 +270,6 @@ class ChainStore:
             )
         return block, newest
 
-    async def _certificate(self, name: str) -> Certificate | None:
-        payload = await self.store.get_record(CERTIFICATES, name)
-        if payload is None:
-            return None
-        limits = self._limits
-        return _decoded(f"{CERTIFICATES}/{name}", lambda: decode_certificate(payload, limits))
-
 
 def final_block_of(certificate: Certificate) -> BlockId:
     """What a finalization certificate makes final."""
@@ -366,11 +278,31 @@ def final_block_of(certificate: Certificate) -> BlockId:
     return BlockId(value)
 
 
-def _note_furthest(furthest: dict[int, Furthest], certificate: Certificate) -> None:
-    epoch, view = _slot_of(certificate)
-    known = furthest.get(epoch)
-    if known is None or view > known.view:
-        furthest[epoch] = Furthest(view, final_block_of(certificate))
+async def _look_up(chain: ChainStore) -> None:
+    tip_id = chain.final_tip[0].id
+    if chain.path.newest == tip_id:
+        return
+    above, below = list[Block](), None
+    async with aclosing(chain.path_down(tip_id)) as path_down:
+        async for block in path_down:
+            if block in chain.path:
+                below = block
+                break
+            above.append(block)
+    chain.path.lead_on(below, above, chain.certified)
+
+
+async def _height_of(chain: ChainStore, vertex_id: VertexId) -> int | None:
+    vertex = await chain.vertex(vertex_id)
+    return None if vertex is None else vertex.height
+
+
+async def _certificate(chain: ChainStore, name: str) -> Certificate | None:
+    payload = await chain.store.get_record(CERTIFICATES, name)
+    if payload is None:
+        return None
+    limits = chain.limits
+    return _decoded(f"{CERTIFICATES}/{name}", lambda: decode_certificate(payload, limits))
 
 
 def _slot_of(certificate: Certificate) -> tuple[int, int]:

@@ -23,8 +23,8 @@ class Digests:
     def __len__(self) -> int:
         return len(self._ids) // DIGEST_BYTES
 
-    def __contains__(self, digest: bytes) -> bool:
-        return self.place_of(digest) is not None
+    def __contains__(self, digest: object) -> bool:
+        return isinstance(digest, bytes) and self.place_of(digest) is not None
 
     def __getitem__(self, place: int) -> bytes:
         at = place * DIGEST_BYTES

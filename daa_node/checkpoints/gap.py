@@ -73,7 +73,7 @@ class Gap:
         for vertex_id in self._vertex_ids:
             published = await chain.vertex(vertex_id)
             assert published is not None, "stored a moment ago"
-            chain.heights.add(published)
+            await chain.heights.add(published)
         async for blocks, certificate in self.pages():
             chain.advance(blocks[-1], certificate)
         await self.begin()

@@ -136,14 +136,16 @@ async def _end_of_page(
     may be another committee's, which nobody knows before that block is final.
     """
     epoch = path[0].epoch
-    ended = chain.furthest.get(epoch)
+    ended = await chain.furthest.get(epoch)
     within = [block for block in path if block.epoch == epoch]
     if ended is not None and len(within) < len(path) and ended.view >= within[-1].view:
         return await _final(chain, ended.block_id)
     certificate = await _certified(chain, path)
     if certificate is not None:
         return certificate
-    lowest_id = chain.path.lowest_above(block_id, chain.certified.__contains__)
+    base = await chain.block(block_id)
+    assert base is not None, "it is on the path"
+    lowest_id = await chain.path.lowest_certified_above(base)
     if lowest_id is None:
         return None
     lowest = await _final(chain, lowest_id)
@@ -164,7 +166,7 @@ async def _certified(chain: ChainStore, path: list[Block]) -> Certificate | None
     the committee that whoever asks knows, for we followed that committee to it; one of another
     committee they could not judge.
     """
-    ends = [count for count, block in enumerate(path, 1) if block.id in chain.certified]
+    ends = [count for count, block in enumerate(path, 1) if await _is_certified(chain, block)]
     if not ends:
         return None
     lowest = await _final(chain, path[ends[0] - 1].id)
@@ -173,6 +175,10 @@ async def _certified(chain: ChainStore, path: list[Block]) -> Certificate | None
         if _same_committee(certificate, lowest):
             return certificate
     return lowest
+
+
+async def _is_certified(chain: ChainStore, block: Block) -> bool:
+    return block.id in chain.certified or await chain.path.is_certified(block)
 
 
 async def _final(chain: ChainStore, block_id: BlockId) -> Certificate:

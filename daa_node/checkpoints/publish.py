@@ -155,7 +155,7 @@ async def publish_all(chain: ChainStore, page: Page, snapshot_every: int | None)
             snapshots.append(await snapshot_writes(chain, vertex))
     await chain.groups.add([together, *snapshots])
     for vertex, _ in page.vertices:
-        chain.heights.add(vertex)
+        await chain.heights.add(vertex)
     if page.blocks:
         chain.advance(page.blocks[-1], page.certificate)
 

@@ -1,61 +1,73 @@
-"""The final blocks that tell who votes when, so that a start need not look for them again."""
+"""Who votes when, as final blocks tell it, so that a start need not look at them again.
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+The chain knows nothing of members. Somebody who follows them lends a follower that is led on as far
+as the chain on the disk goes, no further, and its record is kept with the summary.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Protocol
 
 from daa_consensus.bft.messages import Block, EmptyPayload
 from daa_dag.checkpoint import ZERO_ID
 from daa_dag.ids import BlockId
-from daa_node.checkpoints.digests import Digests
-from daa_node.errors import StorageFailed
+from daa_node.checkpoints.summary import Membership
+
+
+class Follower(Protocol):
+    """Of members, from block to block."""
+
+    def matters(self, block: Block) -> bool:
+        """Whether who is a member may follow from it."""
+
+    def recall(self, record: bytes) -> bool:
+        """Come to what an earlier one has recorded; False if it cannot read that."""
+
+    def follow(self, blocks: Sequence[Block]) -> object:
+        """Take in final blocks that matter, oldest first."""
+
+    def record(self) -> bytes:
+        """All that it has come to, for a later process."""
 
 
 class Turns:
-    """Of one chain, up to `tip`; `joined` is None until somebody has asked."""
+    """Of one chain; `membership` is None until somebody has asked."""
 
-    def __init__(
-        self,
-        path_down: Callable[[BlockId], AsyncGenerator[Block, None]],
-        read: Callable[[BlockId], Awaitable[Block | None]],
-    ) -> None:
+    def __init__(self, path_down: Callable[[BlockId], AsyncGenerator[Block, None]]) -> None:
         self._path_down = path_down
-        self._read = read
-        self.matters: Callable[[Block], bool] = lambda _block: True
-        self.recall(None, BlockId(ZERO_ID))
+        self._follower: Follower | None = None
+        self.membership: Membership | None = None
 
-    def recall(self, joined: bytes | None, tip: BlockId) -> None:
+    def recall(self, membership: Membership | None) -> None:
         """As an earlier process has left it."""
-        self.joined = joined  # oldest first
-        self.tip = tip
+        self._follower, self.membership = None, membership
 
-    async def down_from(self, tip_id: BlockId) -> AsyncGenerator[Block, None]:
-        """Those at this final block and below, newest first; to be closed. Raises StorageFailed.
+    async def lead_on(self, follower: Follower, tip_id: BlockId) -> None:
+        """Let it follow what is above `membership`, up to this final block. Raises StorageFailed.
 
-        The first time the whole chain is read.
+        Without one the whole chain is read. It is led on from now on, with each `look`.
         """
-        await self.look(tip_id)
-        found = Digests()
-        found.take(self.joined or b"")
-        for place in reversed(range(len(found))):
-            block = await self._read(BlockId(found[place]))
-            if block is None:
-                raise StorageFailed(f"blocks/{found[place].hex()} is missing")
-            yield block
+        if self.membership is not None and not follower.recall(self.membership.record):
+            self.membership = None
+        await self._take(follower, tip_id)
+        self._follower = follower
 
     async def look(self, tip_id: BlockId) -> None:
         """Take in what has become final since. Raises StorageFailed."""
-        new, newest = list[BlockId](), self.tip
+        if self._follower is not None:
+            await self._take(self._follower, tip_id)
+
+    async def _take(self, follower: Follower, tip_id: BlockId) -> None:
+        known = BlockId(ZERO_ID) if self.membership is None else self.membership.tip
+        new, newest = list[Block](), known
         async with aclosing(self._path_down(tip_id)) as path_down:
             async for block in path_down:
-                if self.joined is not None and block.id == self.tip:
+                if block.id == known:
                     break
                 # Nothing but empty blocks is ever left beside the path, above the end of an epoch.
-                if newest == self.tip and not isinstance(block.payload, EmptyPayload):
+                if newest == known and not isinstance(block.payload, EmptyPayload):
                     newest = block.id
-                if self.matters(block):
-                    new.append(block.id)
-        found = Digests()
-        found.take(self.joined or b"")
-        for block_id in reversed(new):
-            found.add(block_id)
-        self.recall(found.joined, newest)
+                if follower.matters(block):
+                    new.append(block)
+        follower.follow(new[::-1])
+        self.membership = Membership(newest, follower.record())

@@ -131,7 +131,7 @@ class SnapshotChunks:
         tip = (await self._chain.newest()).height
         back = draw("snapshot") % NEWEST_SNAPSHOTS
         height = (tip // self._every - back) * self._every
-        vertex_id = self._chain.heights.at(height) if height > 0 else None
+        vertex_id = await self._chain.heights.at(height) if height > 0 else None
         vertex = None if vertex_id is None else await self._chain.vertex(vertex_id)
         manifests = None if vertex is None else await self._chain.snapshot(vertex)
         return None if manifests is None else (height, manifests[draw("vector") % 2].digests)
@@ -141,7 +141,7 @@ async def _drawn_vertex(chain: ChainStore, draw: Draw, lowest: int) -> Vertex:
     """One of those held, each second time the newest. Raises StorageFailed."""
     newest = await chain.newest()
     height = lowest + draw("height") % max(1, newest.height - lowest + 1)
-    vertex_id = chain.heights.at(height)
+    vertex_id = await chain.heights.at(height)
     if draw("newest") % 2 == 0 or vertex_id is None:
         return newest
     return await chain.vertex(vertex_id) or newest

@@ -7,7 +7,6 @@ node: its agreement feeds it, everybody else asks.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from daa_consensus.bft.chain import follow
 from daa_consensus.bft.limits import Limits
@@ -22,6 +21,7 @@ from daa_dag.ids import ChainId, NodeId, node_id_of
 from daa_node.errors import PeerFault
 from daa_node.identity.envelope import Check, verify_certificate, verify_signed
 from daa_node.identity.keys import NodeKeys, ed25519_public_key_of, verify, verify_ed25519
+from daa_node.identity.validators_record import Epoch, ValidatorsRecord, Verdict
 from daa_node.seams import PeerId
 
 LATER_EPOCH = "later-epoch"  # no lie: we are behind whoever says this
@@ -142,19 +142,6 @@ def part_of(name: NodeId, now: Membership) -> str:
     return "trainer" if name in now.trainers else "observer"
 
 
-class _Epoch(NamedTuple):
-    committee: Committee
-    contributors: tuple[NodeId, ...]
-
-
-class _Verdict(NamedTuple):
-    """Who stands convicted from a round's set on, or, `closed`, from its closing on."""
-
-    round: int
-    closed: bool
-    convicted: tuple[NodeId, ...]
-
-
 class Validators:
     """`now` is what holds above the newest block that was followed. `check` judges signatures."""
 
@@ -172,15 +159,15 @@ class Validators:
         self.epoch_rounds = epoch_rounds
         self._first = self.now = first
         self._check = check
-        self._epochs = [_Epoch(first.committee, tuple(sorted(contributors)))]
+        self._epochs = [Epoch(first.committee, tuple(sorted(contributors)))]
         # ML-DSA-65, of everybody who ever was a validator, waits to be one, or trains
         self.public_keys = dict(public_keys)
         self.peer_ids = dict(peer_ids)
         self._asking: frozenset[NodeId] = frozenset()  # known only while their request waits
-        self._verdicts: list[_Verdict] = []  # oldest first
+        self._verdicts: list[Verdict] = []  # oldest first
         self._followed = (0, 0)  # slot of the newest block taken in
         self.limits = Limits(0, 0)
-        self._make_room()
+        self._make_room(self._epochs[-1])
         # Whom to write to: who votes, who is about to, who has just stopped, and trainers.
         self.listeners = self._who_listens()
 
@@ -227,12 +214,12 @@ class Validators:
                 self._learn_who_waits()
             if self.now.convicted != convicted:
                 closed = not isinstance(block.payload, SetPayload)
-                self._verdicts.append(_Verdict(block.height, closed, self.now.convicted))
+                self._verdicts.append(Verdict(block.height, closed, self.now.convicted))
             if self.now.epoch != epoch:
-                begun = _Epoch(self.now.committee, self._contributors_now())
+                begun = Epoch(self.now.committee, self._contributors_now())
                 # one object as long as nothing changes, however many epochs that are
                 self._epochs.append(self._epochs[-1] if begun == self._epochs[-1] else begun)
-                self._make_room()
+                self._make_room(self._epochs[-1])
         if self.now == before:
             return False
         self.listeners = self._who_listens()
@@ -349,9 +336,34 @@ class Validators:
                     pass
         return tuple(sorted(found))
 
-    def _make_room(self) -> None:
+    def _make_room(self, newest: Epoch) -> None:
         # Messages of the next epoch arrive before it has begun here.
-        newest, limits = self._epochs[-1], self.limits
+        limits = self.limits
         members, contributors = len(newest.committee.validators), len(newest.contributors)
         limits.validators = max(limits.validators, count_next_max(members))
         limits.contributors = max(limits.contributors, count_next_max(contributors))
+
+
+def record_of(history: Validators) -> ValidatorsRecord:
+    """All that it has come to."""
+    return ValidatorsRecord(
+        epochs=history._epochs,
+        now=history.now,
+        verdicts=history._verdicts,
+        followed=history._followed,
+        public_keys=history.public_keys,
+        peer_ids=history.peer_ids,
+        asking=history._asking,
+    )
+
+
+def recall(history: Validators, record: ValidatorsRecord) -> None:
+    """Bring it to what an earlier process had come to, of the same chain."""
+    history._epochs, history._verdicts = list(record.epochs), list(record.verdicts)
+    history.now, history._followed = record.now, record.followed
+    history._asking = record.asking
+    history.public_keys |= record.public_keys
+    history.peer_ids |= record.peer_ids
+    for epoch in {id(epoch): epoch for epoch in history._epochs}.values():
+        history._make_room(epoch)
+    history.listeners = history._who_listens()

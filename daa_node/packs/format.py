@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
+from blake3 import blake3
+
 from daa_dag.ids import DIGEST_BYTES, digest_of
 
 PACKS = "packs"  # the folder beside those of the kinds
@@ -34,10 +36,11 @@ SHELVES = (
 )
 
 RECORD_BYTES_MAX = 4 * 2**20  # a larger blob is one file well spent
-RECORDS_MAX = 2**16  # of a pack: its index of 4 MB is read at once
+RECORDS_MAX = 2**16  # of a pack: whoever writes it holds its index, 4 MB
 BYTES_MAX = 2**30  # of a pack's records: so much room, twice, takes the longest merge
 REPLACES_MAX = 64
 WINDOW = 64  # entries that are read at once: 4 kB
+PIECE_BYTES = 2**16  # of an index that is read or written as a whole
 
 KEY_BYTES = 1 + DIGEST_BYTES
 CHECK_BYTES = 16
@@ -141,11 +144,15 @@ class PackWriter:
         """The name of the pack."""
         count = len(self._index) // _ENTRY.size
         assert 0 < count <= RECORDS_MAX
-        index = bytes(self._index)
+        # piece by piece: what takes megabytes once leaves holes in a daemon's memory
+        index, digest = memoryview(self._index), blake3(self._header)
+        for at in range(0, len(index), PIECE_BYTES):
+            piece = bytes(index[at : at + PIECE_BYTES])
+            digest.update(piece)
+            self._write(piece)
         footer = _FOOTER.pack(self._end, count, _END)
-        self._write(index)
         self._write(footer)
-        return digest_of(self._header + index + footer).hex()
+        return digest.update(footer).hexdigest()
 
 
 def open_pack(name: str, size_bytes: int, read: ReadAt) -> Head:
@@ -159,8 +166,10 @@ def open_pack(name: str, size_bytes: int, read: ReadAt) -> Head:
     whole = index_offset + count * _ENTRY.size + _FOOTER.size == size_bytes
     if end != _END or not whole or not 0 < count <= RECORDS_MAX or index_offset < start:
         raise DamagedPack("does not end as a pack does: it is cut, longer or damaged")
-    covered = read(0, start) + read(index_offset, count * _ENTRY.size) + footer
-    if digest_of(covered).hex() != name:
+    digest = blake3(read(0, start))
+    for at in range(index_offset, index_offset + count * _ENTRY.size, PIECE_BYTES):
+        digest.update(read(at, min(PIECE_BYTES, index_offset + count * _ENTRY.size - at)))
+    if digest.update(footer).hexdigest() != name:
         raise DamagedPack("has another index than its name says")
     return Head(name, replaces, start, index_offset, count, size_bytes)
 
@@ -233,23 +242,35 @@ def entries(head: Head, read: ReadAt) -> Iterator[Entry]:
 
 def entries_of(head: Head, read: ReadAt, kind: str) -> Iterator[Entry]:
     """Those of one kind, without reading what lies in front of them and behind."""
+    low, high = _bounds(head, read, kind)
+    for start in range(low, high, WINDOW):
+        yield from _entries(head, read, start, min(high, start + WINDOW))
+
+
+def count_of(head: Head, read: ReadAt, kind: str) -> int:
+    """How many there are of one kind."""
+    low, high = _bounds(head, read, kind)
+    return high - low
+
+
+def _bounds(head: Head, read: ReadAt, kind: str) -> tuple[int, int]:
+    """Where those of one kind begin in the index, and end: its shelves are neighbours."""
     shelves = [shelf for shelf, (known, _) in enumerate(SHELVES) if known == kind]
     if not shelves:
-        return
-    first, end = bytes(shelves[:1]), head.count
-    low = 0
-    while low < end:
-        middle = (low + end) // 2
-        if read(head.index_offset + middle * _ENTRY.size, KEY_BYTES) < first:
+        return 0, 0
+    return _first(head, read, shelves[0]), _first(head, read, shelves[-1] + 1)
+
+
+def _first(head: Head, read: ReadAt, shelf: int) -> int:
+    """The first entry on this shelf or a later one."""
+    low, high = 0, head.count
+    while low < high:
+        middle = (low + high) // 2
+        if read(head.index_offset + middle * _ENTRY.size, 1) < bytes([shelf]):
             low = middle + 1
         else:
-            end = middle
-    for start in range(low, head.count, WINDOW):
-        for entry in _entries(head, read, start, min(head.count, start + WINDOW)):
-            if entry.key[0] > shelves[-1]:
-                return
-            if entry.key[0] in shelves:
-                yield entry
+            high = middle
+    return low
 
 
 def _entries(head: Head, read: ReadAt, low: int, high: int) -> Iterator[Entry]:

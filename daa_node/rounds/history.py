@@ -5,6 +5,7 @@ told of fewer liars than there are lets them carry the model away, and every nod
 So each node looks at its own held-out loss and says so. Local: floats, and for people.
 """
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
@@ -19,7 +20,7 @@ from daa_node.observability.events import EventLog
 from daa_node.rounds.plan import told_loss_micronats
 from daa_node.seams import StateRef, Trainer
 
-ROUNDS_LISTED_MAX = 4096  # of `daa-node rounds`; the chain has them all
+ROUNDS_LISTED_MAX = 1024  # of `daa-node rounds`; the chain has them all, and a start reads these
 # A step of honest contributions loses a little now and then, and less the lower the loss is.
 JUMP_FACTOR = 1.5
 JUMP_NATS = 0.1
@@ -114,7 +115,7 @@ class History:
         chain, heights = self._chain, self._chain.heights
         self.records.clear()
         below: Vertex | None = None
-        for vertex_id in heights.ids(max(0, len(heights) - ROUNDS_LISTED_MAX)):
+        async for vertex_id in heights.ids(max(0, len(heights) - ROUNDS_LISTED_MAX)):
             vertex = await chain.vertex(vertex_id)
             if vertex is None:
                 continue
@@ -184,18 +185,23 @@ def _vertex_of(record: RoundRecord | None) -> VertexId | None:
     return None if record is None else VertexId(bytes.fromhex(record.vertex_id))
 
 
+def _name(node_id: NodeId) -> str:
+    """Its digits, one text for all rounds."""
+    return sys.intern(node_id.hex())
+
+
 def _record_of(
     vertex: Vertex, proof: Certificate | None, loss_nats: float | None, sent: int, wall_s: float
 ) -> RoundRecord:
-    signers = () if proof is None else tuple(signer.hex() for signer, _ in proof.signatures)
+    signers = () if proof is None else tuple(_name(signer) for signer, _ in proof.signatures)
     return RoundRecord(
         height=vertex.height,
         training_round=vertex.training_round,
         vertex_id=vertex.vertex_id.hex(),
         loss_nats=loss_nats,
         certified_by=signers,
-        contributors=tuple(facts.author.hex() for facts in vertex.contributors),
-        voided=tuple(facts.author.hex() for facts in vertex.contributors if not facts.weight),
+        contributors=tuple(_name(facts.author) for facts in vertex.contributors),
+        voided=tuple(_name(facts.author) for facts in vertex.contributors if not facts.weight),
         bytes_sent=sent,
         wall_s=round(wall_s, 3),
     )

@@ -5,7 +5,7 @@ passes, in which the power may go, or others overtake. What a sync has failed on
 log is written anew, as daa_node.adapters.durable_files and disk_journal have it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import chain
 
 import trio
@@ -59,6 +59,9 @@ class MemoryStore:
         loose = {path[len(start) :] for path in files if path.startswith(start)}
         return sorted(loose | self._packs.names(kind) if packed else loose)
 
+    async def packed_count(self, kind: str, but: Collection[str]) -> int:
+        return len(self._packs.names(kind).difference(but))
+
     async def delete_record(self, kind: str, name: str) -> None:
         (await self._mount.read()).remove(_path(self._folder, kind, name))
         self._packs.delete(kind, name)
@@ -91,7 +94,7 @@ class MemoryStore:
         return self._manifests[root]
 
     async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
-        manifest = await self._manifest_of(kind, root)
+        manifest = await _manifest_of(self, kind, root)
         if not 0 <= index < len(manifest.sizes):
             raise StorageFailed(f"no chunk {index} of {kind}/{root.hex()}")
         start = manifest.offsets[index]
@@ -111,14 +114,14 @@ class MemoryStore:
         assert at == len(target)
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
-        manifest = await self._manifest_of(kind, root)
+        manifest = await _manifest_of(self, kind, root)
         blob = self._packs.blob(kind, root)
         if len(blob) != manifest.size_bytes:
             raise StorageFailed(f"{kind}/{root.hex()} is damaged: its manifest gives another size")
         return blob
 
     async def make_durable(self, kind: str, root: BlobRoot) -> None:
-        manifest = await self._manifest_of(kind, root)
+        manifest = await _manifest_of(self, kind, root)
         disk = await self._mount.written(0, syncs=True)
         if not _is_whole(self._packs.blob(kind, root), manifest):
             await self.delete_blob(kind, root)
@@ -171,11 +174,12 @@ class MemoryStore:
         )
         await elapse(chain(*steps))
 
-    async def _manifest_of(self, kind: str, root: BlobRoot) -> Manifest:
-        manifest = await self.blob_manifest(kind, root)
-        if manifest is None:
-            raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
-        return manifest
+
+async def _manifest_of(store: MemoryStore, kind: str, root: BlobRoot) -> Manifest:
+    manifest = await store.blob_manifest(kind, root)
+    if manifest is None:
+        raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
+    return manifest
 
 
 class MemoryWriter:

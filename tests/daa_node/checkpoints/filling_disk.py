@@ -1,6 +1,6 @@
 """A disk that is full, or a process that is dead, after so many changes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot
@@ -42,6 +42,9 @@ class FillingDisk:
 
     async def record_names(self, kind: str, packed: bool = True) -> list[str]:
         return await self._store.record_names(kind, packed)
+
+    async def packed_count(self, kind: str, but: Collection[str]) -> int:
+        return await self._store.packed_count(kind, but)
 
     async def delete_record(self, kind: str, name: str) -> None:
         self._change()

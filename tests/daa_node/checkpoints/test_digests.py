@@ -3,15 +3,8 @@
 import random
 import tracemalloc
 
-import pytest
-
-from daa_dag.ids import DIGEST_BYTES, VertexId, digest_of
+from daa_dag.ids import DIGEST_BYTES, digest_of
 from daa_node.checkpoints.digests import Digests
-from daa_node.checkpoints.heights import Heights
-from daa_node.checkpoints.publish import genesis_vertex
-from daa_node.checkpoints.replay import ReplayedState
-from daa_node.errors import StorageFailed
-from tests.daa_node.checkpoints.little_chain import COMMITTEE, RULES
 
 
 def test_it_is_a_list_without_repetition_whatever_is_cut_off_and_comes_again() -> None:
@@ -50,32 +43,3 @@ def test_a_hundred_thousand_take_five_megabytes() -> None:
     taken_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken_bytes < 5e6
-
-
-def test_heights_are_found_in_whatever_order_they_come() -> None:
-    ids = [VertexId(digest_of(b"vertex %d" % height)) for height in range(6)]
-    for seed in range(20):
-        heights = Heights()
-        order = list(enumerate(ids))
-        random.Random(seed).shuffle(order)
-        for count, pair in enumerate(order, 1):
-            heights.take([pair])
-            heights.take([pair])
-            here = dict(order[:count])
-            assert len(heights) == count
-            assert [heights.at(height) for height in range(7)] == [here.get(h) for h in range(7)]
-            assert list(heights.ids()) == [here[height] for height in sorted(here)]
-            assert heights.newest == here[max(here)]
-            assert all((vertex_id in heights) == (vertex_id in here.values()) for vertex_id in ids)
-
-
-def test_two_vertices_of_one_height_are_no_chain() -> None:
-    heights = Heights()
-    made = ReplayedState(RULES)
-    one = genesis_vertex(made.ref(), COMMITTEE.root)
-    made.start()
-    other = genesis_vertex(made.ref(), COMMITTEE.root)
-    heights.add(one)
-    heights.add(one)
-    with pytest.raises(StorageFailed, match="both of height 0"):
-        heights.add(other)

@@ -30,7 +30,9 @@ async def forget_work(maker: ChainMaker) -> None:
 
 
 async def at_height(maker: ChainMaker, height: int) -> Vertex:
-    vertex = await maker.chain.vertex(list(maker.chain.heights.ids())[height])
+    vertex_id = await maker.chain.heights.at(height)
+    assert vertex_id is not None
+    vertex = await maker.chain.vertex(vertex_id)
     assert vertex is not None
     return vertex
 

@@ -1,37 +1,68 @@
 """A start that reads the summary knows what one that reads the whole chain does."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import trio
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
+from daa_dag.ids import BlockId, digest_of
+from daa_node.checkpoints import final_path, rows
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import KINDS
-from daa_node.checkpoints.summary import HISTORY, SUMMARY, decode_summary, encode_summary
+from daa_node.checkpoints.rows import HISTORY, KeptRows
+from daa_node.checkpoints.summary import (
+    FORMAT,
+    SUMMARY,
+    Membership,
+    Summary,
+    decode_summary,
+    encode_summary,
+)
 from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, FACTS, ChainMaker
 
 
-def ends_epoch(block: Block) -> bool:
-    closes = isinstance(block.payload, ResultPayload | AbortPayload)
-    return closes and block.height % EPOCH_ROUNDS == 0
+class Ends:
+    """Follows nothing but the ends of epochs, and records their blocks."""
+
+    def __init__(self) -> None:
+        self.blocks: list[BlockId] = []
+
+    def matters(self, block: Block) -> bool:
+        closes = isinstance(block.payload, ResultPayload | AbortPayload)
+        return closes and block.height % EPOCH_ROUNDS == 0
+
+    def recall(self, record: bytes) -> bool:
+        self.blocks = [BlockId(record[at : at + 32]) for at in range(0, len(record), 32)]
+        return True
+
+    def follow(self, blocks: Sequence[Block]) -> None:
+        self.blocks += [block.id for block in blocks]
+
+    def record(self) -> bytes:
+        return b"".join(self.blocks)
 
 
-async def turns_of(chain: ChainStore) -> list[Block]:
-    return [block async for block in chain.turns.down_from(chain.final_tip[0].id)]
+async def ends_of(chain: ChainStore) -> list[BlockId]:
+    ends = Ends()
+    await chain.turns.lead_on(ends, chain.final_tip[0].id)
+    return ends.blocks
 
 
 async def known(maker: ChainMaker) -> tuple[object, ...]:
     """What a new start finds."""
     chain = ChainStore(maker.store, maker.work, FACTS.limits)
-    chain.turns.matters = ends_epoch
     await chain.open(maker.first, maker.genesis)
-    certified = chain.certified.joined
-    finals = sorted(certified[at : at + 32] for at in range(0, len(certified), 32))
-    turns = await turns_of(chain)
+    furthest = [await chain.furthest.get(epoch) for epoch in range(6)]
+    turns = await ends_of(chain)
     point = await chain.resume_point()
     newest = await chain.newest()
-    return chain.heights.joined, finals, chain.furthest, chain.final_tip, turns, point, newest
+    path = await chain.path_up(maker.genesis.id, 1000)
+    assert path is not None
+    proved = [block.id in chain.certified or await chain.path.is_certified(block) for block in path]
+    heights = [vertex_id async for vertex_id in chain.heights.ids()]
+    return heights, proved, path, furthest, chain.final_tip, turns, point, newest
 
 
 async def known_without(maker: ChainMaker) -> tuple[object, ...]:
@@ -46,14 +77,11 @@ async def known_without(maker: ChainMaker) -> tuple[object, ...]:
 @pytest.mark.parametrize("asks_turns", [False, True])
 def test_it_is_what_the_whole_chain_tells(tmp_path: Path, asks_turns: bool) -> None:
     maker = ChainMaker(tmp_path)
-    maker.chain.turns.matters = ends_epoch
 
     async def run() -> None:
         await maker.open()
         if asks_turns:
-            assert [
-                block async for block in maker.chain.turns.down_from(maker.chain.final_tip[0].id)
-            ] == []
+            assert await ends_of(maker.chain) == []
         for number in range(1, 11):
             await maker.publish(await maker.make_round(abort=number in (4, 6)))
             if number % 4 == 1:
@@ -67,13 +95,10 @@ def test_a_start_from_it_reads_what_is_newer_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maker = ChainMaker(tmp_path)
-    maker.chain.turns.matters = ends_epoch
 
     async def run() -> None:
         await maker.open()
-        assert [
-            block async for block in maker.chain.turns.down_from(maker.chain.final_tip[0].id)
-        ] == []
+        assert await ends_of(maker.chain) == []
         for _ in range(9):
             await maker.publish(await maker.make_round())
         assert await maker.chain.pack(KINDS, 1)
@@ -86,7 +111,11 @@ def test_a_start_from_it_reads_what_is_newer_alone(
             return await get(kind, name)
 
         monkeypatch.setattr(maker.store, "get_record", counted)
-        await known(maker)
+        chain = ChainStore(maker.store, maker.work, FACTS.limits)
+        await chain.open(maker.first, maker.genesis)
+        assert len(await ends_of(chain)) == 3
+        await chain.resume_point()
+        await chain.newest()
         assert read.count("vertices") == 2  # the newest: when it is looked for, and at the end
         assert read.count("blocks") < 12  # of forty
         assert read.count("certificates") == 2
@@ -153,7 +182,7 @@ def test_one_of_a_chain_that_has_lost_a_pack_is_not_believed(tmp_path: Path) -> 
             pack.unlink()
         chain = ChainStore(ChainMaker(tmp_path).store, maker.work, FACTS.limits)
         await chain.open(maker.first, maker.genesis)
-        assert chain.heights.joined is None
+        assert not chain.heights.is_whole
         assert len(chain.heights) == 3
 
     trio.run(run)
@@ -176,18 +205,43 @@ def test_nothing_is_packed_that_the_summary_could_not_name_yet(
     trio.run(run)
 
 
-def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_it_comes_back_as_it_was_written() -> None:
+    rows = KeptRows((digest_of(b"part"),) * 2, b"rest")
+    block_id = BlockId(bytes(32))
+    for membership in (None, Membership(block_id, b"record")):
+        summary = Summary(block_id, rows, rows, rows, 7, (block_id,), membership)
+        encoded = encode_summary(summary)
+        assert decode_summary(encoded) == summary
+        body = encoded[32:].replace(bytes([FORMAT]), bytes([FORMAT + 1]), 1)
+        assert decode_summary(digest_of(body) + body) is None
+
+
+def test_one_with_parts_on_the_disk_knows_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "PART_ROWS", 4)
+    monkeypatch.setattr(final_path, "PART_ROWS", 4)
+    monkeypatch.setattr(final_path, "ENDS_RECENT", 1)
     maker = ChainMaker(tmp_path)
 
     async def run() -> None:
         await maker.open()
-        await maker.publish(await maker.make_round())
-        for asked in (False, True):
-            summary = maker.chain._summary()
-            assert (summary.turns is not None) == asked
-            assert decode_summary(encode_summary(summary)) == summary
-            assert [
-                block async for block in maker.chain.turns.down_from(maker.chain.final_tip[0].id)
-            ]
+        await ends_of(maker.chain)
+        for number in range(1, 17):
+            await maker.publish(await maker.make_round(abort=number in (4, 6)))
+            if number % 3 == 1:
+                assert await maker.chain.pack(KINDS, 1)
+            assert await known(maker) == await known_without(maker), f"round {number}"
+        parts = await maker.work.record_names(rows.HISTORY)
+        assert {name.partition(".")[0] for name in parts} == {"ends", "heights", "path", SUMMARY}
+        whole = await known_without(maker)
+        for name in parts:  # lost or damaged: all is read from the chain
+            kept = await maker.work.get_record(rows.HISTORY, name)
+            assert kept is not None
+            await maker.work.put_record(rows.HISTORY, name, kept[:-1] + b"?", durable=False)
+            assert await known(maker) == whole
+            await maker.work.delete_record(rows.HISTORY, name)
+            assert await known(maker) == whole
+            await maker.work.put_record(rows.HISTORY, name, kept, durable=False)
 
     trio.run(run)

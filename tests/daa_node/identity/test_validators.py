@@ -7,6 +7,7 @@ import pytest
 from daa_consensus.bft.evidence import conflict, encode_evidence
 from daa_consensus.bft.messages import AbortPayload, Block, SetPayload, genesis_block
 from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
     Action,
@@ -34,7 +35,10 @@ from daa_node.identity.validators import (
     MemberKeys,
     Validators,
     decode_member_keys,
+    recall,
+    record_of,
 )
+from daa_node.identity.validators_record import decode_validators, encode_validators
 
 CHAIN = ChainId(b"c" * 32)
 GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
@@ -139,6 +143,37 @@ def test_blocks_that_were_taken_in_before_change_nothing() -> None:
     validators.follow(blocks)
     assert not validators.follow(blocks)
     assert validators.now.epoch == 1
+
+
+def test_a_record_tells_a_later_process_all_that_the_chain_told() -> None:
+    ahead = history()
+    evidence = (equivocation(KEYS[1], ahead.domain(0)),)
+    ahead.follow([*blocks_of_round(1, 0, APPROVED, evidence), *epoch_of_blocks(1, [])])
+    for epoch in range(2, 100):
+        ahead.follow(epoch_of_blocks(epoch, []))
+    later = history()
+    recall(later, decode_validators(encode_validators(record_of(ahead))))
+    assert record_of(later) == record_of(ahead)
+    assert (later.listeners, later.limits) == (ahead.listeners, ahead.limits)
+    for round_number in range(1, 102):
+        assert later.contributors(round_number) == ahead.contributors(round_number)
+        epoch = later.epoch_of(round_number)
+        assert later.committee(epoch) == ahead.committee(epoch)
+    assert len({id(kept) for kept in later._epochs}) == len({id(kept) for kept in ahead._epochs})
+    assert not later.follow(epoch_of_blocks(99, []))  # taken in before
+    more = epoch_of_blocks(100, [])
+    assert later.follow(more) == ahead.follow(more)
+    assert later.now == ahead.now
+
+
+def test_a_year_of_epochs_takes_no_room_in_a_record() -> None:
+    validators = history()
+    short = len(encode_validators(record_of(validators)))
+    for epoch in range(3000):
+        validators.follow(epoch_of_blocks(epoch, []))
+    assert len(encode_validators(record_of(validators))) < short + 20
+    with pytest.raises(BadMessage):
+        decode_validators(b"\x01")
 
 
 def test_a_copy_goes_its_own_way() -> None:

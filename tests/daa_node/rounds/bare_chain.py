@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Iterable, Set
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.ids import BlockId, VertexId
-from daa_node.checkpoints.chain import FinalPath, Furthest
+from daa_node.checkpoints.final_path import EpochEnds, FinalPath
+from tests.daa_node.agreement.memory_disk import work_store
 
 
 class BareChain:
@@ -17,9 +18,10 @@ class BareChain:
         self._trailing: list[Block] = []
         self._blocks = {genesis.id: genesis}
         self._certificates: dict[BlockId, Certificate] = {}
-        self.furthest: dict[int, Furthest] = {}  # of each epoch; of one that is over, its end
-        self.path = FinalPath()
-        self.path.lead_on(genesis.parent_id, [genesis.id])
+        work = work_store()
+        self.furthest = EpochEnds(work)
+        self.path = FinalPath(work)
+        self.path.lead_on(None, [genesis], ())
 
     def publish(self, blocks: Iterable[Block], certificate: Certificate) -> None:
         """Blocks on top; `certificate` finalizes the last of them."""
@@ -28,8 +30,9 @@ class BareChain:
         tip = (self._chain[-1], *self._trailing)[-1]
         assert certificate.statement.value == tip.id
         self._certificates[tip.id] = certificate
+        self.path.certify(tip)
         said = certificate.statement
-        self.furthest[said.domain.epoch] = Furthest(said.view, tip.id)
+        self.furthest.note(said.domain.epoch, said.view, tip.id)
 
     def _add(self, block: Block) -> None:
         newest = self._chain[-1]
@@ -42,7 +45,7 @@ class BareChain:
             self._trailing.clear()
             self._chain.append(block)
         self._blocks[block.id] = block
-        self.path.lead_on(block.parent_id, [block.id])
+        self.path.lead_on(self._blocks[block.parent_id], [block], ())
 
     async def block(self, block_id: BlockId) -> Block | None:
         return self._blocks.get(block_id)
@@ -57,7 +60,8 @@ class BareChain:
 
     async def path_up(self, block_id: BlockId, count_max: int) -> list[Block] | None:
         """At most so many final blocks right above this one; None if it is not final here."""
-        above = self.path.above(block_id, count_max)
+        block = self._blocks.get(block_id)
+        above = None if block is None else await self.path.above(block, count_max)
         return None if above is None else [self._blocks[each] for each in above]
 
     @property

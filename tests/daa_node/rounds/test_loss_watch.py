@@ -19,6 +19,7 @@ from daa_node.rounds.history import (
     LossWatch,
 )
 from daa_node.seams import StateRef, Trainer
+from tests.daa_node.agreement.memory_disk import work_store
 from tests.daa_node.rounds.test_end import with_losses
 
 
@@ -26,17 +27,20 @@ class ShortChain:
     """Vertices one upon the other, each with what its contributors measured of the one below."""
 
     def __init__(self, *measured: tuple[int, ...]) -> None:
-        self.heights = Heights()
+        self.heights = Heights(work_store(), self._height_of)
         self._vertices: dict[bytes, Vertex] = {}
         below: Vertex | None = None
         for height, micronats in enumerate(measured):
             parents = () if below is None else (below.vertex_id,)
             below = replace(with_losses(*micronats), height=height, parents=parents)
             self._vertices[below.vertex_id] = below
-            self.heights.add(below)
+            trio.run(self.heights.add, below)
         assert below is not None
         self.newest = below
         self.proofs_read = 0
+
+    async def _height_of(self, vertex_id: bytes) -> int | None:
+        return self._vertices[vertex_id].height
 
     async def vertex(self, vertex_id: bytes) -> Vertex | None:
         return self._vertices.get(vertex_id)

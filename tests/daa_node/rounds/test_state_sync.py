@@ -341,7 +341,7 @@ def test_a_state_that_nobody_has_stored_yet_is_reached_from_the_one_before(tmp_p
             await maker.publish(await maker.make_round())
         await prune(maker.chain, Retention(vertices_restorable=3))
         newest_whole = maker.newest.height // SNAPSHOT_EVERY * SNAPSHOT_EVERY
-        vertex_id = maker.chain.heights.at(newest_whole)
+        vertex_id = await maker.chain.heights.at(newest_whole)
         assert vertex_id is not None
         unstored = await maker.chain.vertex(vertex_id)
         assert unstored is not None
@@ -433,7 +433,7 @@ def test_the_proofs_of_who_contributed_survive_the_state_sync(
         await laggard.open()
         await sync_state(others, laggard, laggard.chain)
         for height in range(1, others.newest.height + 1):
-            vertex_id = laggard.chain.heights.at(height)
+            vertex_id = await laggard.chain.heights.at(height)
             assert vertex_id is not None
             proof = await laggard.chain.exec_certificate(vertex_id)
             assert proof is not None

@@ -1,6 +1,5 @@
 """Mistakes about who votes, each planted by swapping a daemon's part."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from daa_consensus.bft.ballots import Ballots
@@ -99,13 +98,8 @@ class OthersStay(Simplex):
 class RequestsForgotten(MemberList):
     """A restart reads epochs' ends from the chain, and not what waits for the next one."""
 
-    async def follow_chain(self, path_down: AsyncIterator[Block]) -> None:
-        async def without_sets() -> AsyncIterator[Block]:
-            async for block in path_down:
-                if not isinstance(block.payload, SetPayload):
-                    yield block
-
-        await super().follow_chain(without_sets())
+    def matters(self, block: Block) -> bool:
+        return not isinstance(block.payload, SetPayload) and super().matters(block)
 
 
 class JudgesLate(Validators):

@@ -1,0 +1,96 @@
+"""What a chain store takes up from a summary, and what it leaves for the next start (see summary).
+
+`recall` believes nothing that the chain on the disk contradicts; `is_pack_due` writes the summary
+last thing before files are packed.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from daa_dag.ids import DIGEST_BYTES, BlockId, VertexId
+from daa_node.checkpoints.layout import (
+    CERTIFICATES,
+    DELTAS,
+    FINAL_SUFFIX,
+    PROOFS,
+    VERTICES,
+    final_name,
+)
+from daa_node.checkpoints.rows import HISTORY
+from daa_node.checkpoints.summary import SUMMARY, Summary, decode_summary, encode_summary
+
+if TYPE_CHECKING:
+    from daa_node.checkpoints.chain import ChainStore
+
+
+async def recall(chain: "ChainStore", first_id: VertexId) -> BlockId | None:
+    """Take up what the summary has; the newest final block that it knows.
+
+    None: there is none, or it is not of what lies here, and what was taken up counts for nothing.
+    Raises StorageFailed.
+    """
+    payload = await chain.work.get_record(HISTORY, SUMMARY)
+    summary = None if payload is None else decode_summary(payload)
+    if summary is None:
+        return None
+    whole = (
+        await chain.heights.rows.recall(summary.heights) is not None
+        and await chain.path.recall(summary.path)
+        and await chain.furthest.recall(summary.ends)
+        and await chain.heights.at(0) == first_id
+        and await chain.store.has_record(CERTIFICATES, final_name(summary.tip))
+        and await _counts(chain, summary)
+    )
+    chain.turns.recall(summary.membership)
+    return summary.tip if whole else None
+
+
+async def is_pack_due(chain: "ChainStore", kinds: Sequence[str], files_min: int) -> bool:
+    """Whether so many files of these kinds lie there; then the summary is written.
+
+    Raises StorageFailed.
+    """
+    counted = {*PROOFS, *kinds} - {DELTAS}
+    loose = {kind: await chain.store.record_names(kind, packed=False) for kind in counted}
+    if sum(map(len, loose.values())) < files_min or not chain.heights.is_whole:
+        return False
+    finals = {name for name in loose[CERTIFICATES] if name.endswith(FINAL_SUFFIX)}
+    ids = [BlockId(bytes.fromhex(name.removesuffix(FINAL_SUFFIX))) for name in finals]
+    if not all(block_id in chain.certified for block_id in ids):
+        return False  # a write has just ended, and whoever wrote has not said so yet
+    for name in loose[VERTICES]:
+        if not await chain.heights.has(VertexId(bytes.fromhex(name))):
+            return False
+    await chain.turns.look(chain.final_tip[0].id)
+    await chain.look_up()
+    for closing in (chain.heights, chain.path, chain.furthest):
+        await closing.close()
+    packed = await chain.store.packed_count(CERTIFICATES, loose[CERTIFICATES])
+    summary = Summary(
+        tip=chain.final_tip[0].id,
+        heights=chain.heights.rows.kept(),
+        path=chain.path.kept(),
+        ends=chain.furthest.kept(),
+        certificates=packed + len(loose[CERTIFICATES]),
+        loose=tuple(ids),
+        membership=chain.turns.membership,
+    )
+    await chain.work.put_record(HISTORY, SUMMARY, encode_summary(summary))
+    return True
+
+
+async def _counts(chain: "ChainStore", summary: Summary) -> bool:
+    """Whether packs, with files that it knows, hold as much as it counts."""
+    loose = {kind: await chain.store.record_names(kind, packed=False) for kind in PROOFS}
+    told = {final_name(block_id) for block_id in summary.loose}
+    for name in (*loose[VERTICES], *loose[CERTIFICATES]):
+        digits, _, kind = name.partition(".")
+        is_one = kind != FINAL_SUFFIX[1:] and len(digits) == 2 * DIGEST_BYTES
+        if is_one and await chain.heights.has(VertexId(bytes.fromhex(digits))):
+            told.add(name)
+    counts = {VERTICES: len(chain.heights), CERTIFICATES: summary.certificates}
+    for kind, count in counts.items():
+        known = told.intersection(loose[kind])
+        if await chain.store.packed_count(kind, loose[kind]) + len(known) != count:
+            return False
+    return True

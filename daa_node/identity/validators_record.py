@@ -1,0 +1,101 @@
+"""The history of a validator set as bytes and back; see membership_record for the newest of it.
+
+Epochs in which nothing changed stand together, so that a year of them is a few lines.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from daa_consensus.committee import Committee
+from daa_consensus.errors import BadMessage
+from daa_consensus.membership import Membership
+from daa_consensus.membership_record import (
+    committee_from,
+    committee_value,
+    membership_from,
+    membership_value,
+)
+from daa_dag import canonical
+from daa_dag.errors import DagError
+from daa_dag.ids import NodeId
+from daa_node.seams import PeerId
+
+
+class Verdict(NamedTuple):
+    """Who stands convicted from a round's set on, or, `closed`, from its closing on."""
+
+    round: int
+    closed: bool
+    convicted: tuple[NodeId, ...]
+
+
+class Epoch(NamedTuple):
+    """Who voted in it, and who might contribute."""
+
+    committee: Committee
+    contributors: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatorsRecord:
+    """All that a `Validators` has come to, up to one final block."""
+
+    epochs: Sequence[Epoch]  # one object as long as nothing changes
+    now: Membership
+    verdicts: Sequence[Verdict]  # oldest first
+    followed: tuple[int, int]  # slot of the newest block that was taken in
+    public_keys: Mapping[NodeId, bytes]
+    peer_ids: Mapping[NodeId, PeerId]
+    asking: frozenset[NodeId]  # known only while their request waits
+
+
+def encode_validators(record: ValidatorsRecord) -> bytes:
+    runs: list[tuple[Epoch, int]] = []
+    for epoch in record.epochs:
+        if runs and runs[-1][0] == epoch:
+            runs[-1] = (epoch, runs[-1][1] + 1)
+        else:
+            runs.append((epoch, 1))
+    keys = sorted(record.public_keys.items())
+    return canonical.encode(
+        {
+            "epochs": [
+                [committee_value(epoch.committee), list(epoch.contributors), count]
+                for epoch, count in runs
+            ],
+            "now": membership_value(record.now),
+            "verdicts": [[v.round, v.closed, list(v.convicted)] for v in record.verdicts],
+            "followed": list(record.followed),
+            "public_keys": [[name, key] for name, key in keys],
+            "peer_ids": [[name, peer_id] for name, peer_id in sorted(record.peer_ids.items())],
+            "asking": sorted(record.asking),
+        }
+    )
+
+
+def decode_validators(payload: bytes) -> ValidatorsRecord:
+    """Raises BadMessage unless it is what `encode_validators` makes."""
+    try:
+        value = canonical.decode(payload, len(payload))
+        epochs: list[Epoch] = []
+        for committee, contributors, count in value["epochs"]:
+            epochs += [Epoch(committee_from(committee), _names(contributors))] * count
+        epoch, view = value["followed"]
+        return ValidatorsRecord(
+            epochs=epochs,
+            now=membership_from(value["now"]),
+            verdicts=[Verdict(at, closed, _names(who)) for at, closed, who in value["verdicts"]],
+            followed=(epoch, view),
+            public_keys={NodeId(name): key for name, key in value["public_keys"]},
+            peer_ids={NodeId(name): PeerId(peer_id) for name, peer_id in value["peer_ids"]},
+            asking=frozenset(_names(value["asking"])),
+        )
+    except DagError as fault:
+        raise BadMessage(f"no record of validators: {fault}") from None
+    except (LookupError, TypeError, ValueError, AssertionError) as fault:
+        raise BadMessage(f"no record of validators: {fault!r}") from None
+
+
+def _names(value: Any) -> tuple[NodeId, ...]:
+    return tuple(NodeId(name) for name in value)

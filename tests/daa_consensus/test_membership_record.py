@@ -1,0 +1,70 @@
+"""Whatever a membership has come to, its record gives it back; no field is left out."""
+
+import random
+from dataclasses import fields, replace
+
+import pytest
+
+from daa_consensus.errors import BadMessage
+from daa_consensus.membership import Membership, Rule
+from daa_consensus.membership_record import membership_from, membership_value
+from daa_consensus.operations import Approve, Operation
+from daa_dag import canonical
+from tests.daa_consensus.bft.simulation import committee_of, node_id
+from tests.daa_consensus.test_membership import operation, random_action
+
+
+def again(now: Membership) -> Membership:
+    """As a later process reads it."""
+    payload = canonical.encode(membership_value(now))
+    return membership_from(canonical.decode(payload, len(payload)))
+
+
+def test_every_field_is_written() -> None:
+    """A field that is new to a membership is to be written, and read, in the record, too."""
+    written = membership_value(Membership(committee_of([1])))
+    assert set(written) == {field.name for field in fields(Membership)}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_history_is_read_as_it_was_written(seed: int) -> None:
+    rng = random.Random(seed)
+    now = Membership(
+        committee_of([rng.choice((1, 2, 3)) for _ in range(rng.randint(2, 9))]),
+        trainers=frozenset({node_id(180), node_id(181)}),
+        objection_epochs=rng.randint(1, 3),
+    )
+    seen = set[str]()
+    for _ in range(20):
+        asked: list[Operation] = []
+        for _ in range(rng.randint(0, 3)):
+            made = operation(random_action(rng, now.committee), now.epoch + rng.randint(1, 5))
+            words = [Approve(v.node_id, made.request.id) for v in now.committee.validators]
+            asked += [made, *(operation(word) for word in words)]
+        offences = [(rng.choice(now.committee.validators).node_id, now.epoch)]
+        now = now.decided(asked, offences if not rng.randrange(8) else [])
+        assert again(now) == now
+        now = now.next_epoch()
+        assert again(now) == now
+        seen |= {field.name for field in fields(now) if getattr(now, field.name)}
+    assert {"committee", "settled", "trainers"} <= seen
+
+
+def test_what_is_no_record_is_refused() -> None:
+    whole = dict(membership_value(Membership(committee_of([1, 2]))))
+    request = operation(
+        Approve(
+            node_id(1), operation(random_action(random.Random(1), committee_of([1]))).request.id
+        )
+    ).request
+    dropped = replace(Membership(committee_of([1])), dropped=((request, Rule.EXPIRED),))
+    assert again(dropped) == dropped
+    for broken in (
+        {name: value for name, value in whole.items() if name != "seats"},
+        {**whole, "committee": []},
+        {**whole, "waiting": [[1]]},
+        {**whole, "dropped": [[[1, ["leave"]], "NO_SUCH_RULE"]]},
+        None,
+    ):
+        with pytest.raises(BadMessage):
+            membership_from(broken)
