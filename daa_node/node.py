@@ -71,6 +71,7 @@ class _Node:
             nursery.start_soon(agreement.run)
             nursery.start_soon(wiring.relaying.run)
             nursery.start_soon(scout.run)
+            nursery.start_soon(runner.snapshots.packing.keep)
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)
             nursery.start_soon(wiring.kept_health.run)

@@ -3,6 +3,7 @@
 What a crash has left of packs that another one replaces goes when they are first looked at.
 """
 
+import errno
 import os
 import threading
 from collections import OrderedDict
@@ -112,13 +113,20 @@ class OpenPacks:
 
     def _open(self, name: str) -> Head:
         path, read = self.folder / name, self.reader(name)
+        size_bytes = path.stat().st_size
         try:
-            return packed.open_pack(name, path.stat().st_size, read)
-        except DamagedPack as fault:
-            tail = packed.rescued(name, path.stat().st_size, read)
+            return packed.open_pack(name, size_bytes, read)
+        except (DamagedPack, OSError) as fault:
+            # A disk that cannot read a part of the index may have the records all the same.
+            if isinstance(fault, OSError) and fault.errno != errno.EIO:
+                raise
+            tail = packed.rescued(name, size_bytes, read)
             if tail is None:
+                what = (
+                    fault if isinstance(fault, DamagedPack) else "has an index that is unreadable"
+                )
                 raise StorageFailed(
-                    f"{path} {fault}, and its records do not tell all that it held: put a good "
+                    f"{path} {what}, and its records do not tell all that it held: put a good "
                     "copy in its place"
                 ) from fault
         self._mend(path, read, tail)

@@ -1,9 +1,12 @@
 """Months of history in few files: what has become many small ones is moved into packs.
 
 A file of a chain never changes, so any may move, and readers see no difference (see the BlobStore
-seam). It is done beside the training, where snapshots are stored. States and deltas that a policy
-will let go stay files of their own: taking one out of a pack means to write that pack anew.
+seam). It is done by a task of its own, woken each round: a merge of a gigabyte takes seconds, and
+what is read and written goes on meanwhile. States and deltas that a policy will let go stay files
+of their own: taking one out of a pack means to write that pack anew.
 """
+
+import trio
 
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
@@ -23,8 +26,20 @@ class Packing:
         self._chain = chain
         self._kinds = KINDS if retention.vertices_restorable is None else PROOFS
         self._log = log
+        self._wanted = trio.Event()
         self._pause = 0  # rounds to let go by once it has failed; 0: it has not
         self._left = 0  # of these
+
+    def wake(self) -> None:
+        """Look soon at what lies there."""
+        self._wanted.set()
+
+    async def keep(self) -> None:
+        """Whenever that is wanted; runs until cancelled. No round waits for it."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self.run()
 
     async def run(self) -> None:
         """Pack and merge what is due. A disk that fails changes nothing, and is told of once."""

@@ -1,8 +1,7 @@
 """Whole states in the chain, every few rounds, stored while the next round trains.
 
 A snapshot is large and nobody waits for it: a restart without the newest one replays deltas from
-the one before. What a new one lets go is pruned after it. Chunks come before their manifests. What
-has become many files by then is packed.
+the one before. What a new one lets go is pruned after it. Chunks come before their manifests.
 """
 
 from collections import deque
@@ -36,7 +35,7 @@ class Snapshots:
         self.every = every
         self._retention = retention
         self._log = log
-        self._packing = Packing(chain, retention, log)
+        self.packing = Packing(chain, retention, log)
         self._due: Vertex | None = None  # published, its states not yet in the chain
 
     def published(self, vertex: Vertex) -> None:
@@ -44,12 +43,12 @@ class Snapshots:
         self._due = vertex if self._has_one(vertex) else None
 
     async def store(self) -> None:
-        """Store the snapshot that is due, if one is, and pack what has become many files.
+        """Store the snapshot that is due, if one is; then let packing look at what lies there.
 
         A disk that fails costs this one alone.
         """
         await self._store_due()
-        await self._packing.run()
+        self.packing.wake()
 
     async def _store_due(self) -> None:
         vertex, self._due = self._due, None

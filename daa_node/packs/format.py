@@ -199,13 +199,17 @@ def rescued_offset(tail: bytes) -> int:
 
 def _record_at(at: int, size_bytes: int, read: ReadAt) -> Entry | None:
     """The record that begins there, by itself."""
-    head = read(at, _RECORD.size)
-    if len(head) < _RECORD.size:
+    try:
+        head = read(at, _RECORD.size)
+        if len(head) < _RECORD.size:
+            return None
+        key, payload_bytes, check = _RECORD.unpack(head)
+        entry = Entry(key, at, payload_bytes, check)
+        inside = payload_bytes <= RECORD_BYTES_MAX and entry.end <= size_bytes
+        good = inside and entry.fits(read(entry.payload_offset, payload_bytes))
+    except OSError:  # behind the last record begins the index, which may be what cannot be read
         return None
-    key, payload_bytes, check = _RECORD.unpack(head)
-    entry = Entry(key, at, payload_bytes, check)
-    inside = payload_bytes <= RECORD_BYTES_MAX and entry.end <= size_bytes
-    return entry if inside and entry.fits(read(entry.payload_offset, payload_bytes)) else None
+    return entry if good else None
 
 
 def _replaced(read: ReadAt) -> tuple[str, ...]:

@@ -38,6 +38,27 @@ def test_an_index_that_rots_while_it_is_open_costs_no_record_in_a_merge(
     assert_holds(BlobDirectory(store.records.root), made)
 
 
+@pytest.mark.parametrize("back", [4, 40, 1000])
+def test_an_index_that_the_disk_cannot_read_is_made_again_from_the_records(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, back: int
+) -> None:
+    made = fill(store, 0, 30)
+    store.packs.pack(KINDS, 1)
+    (path,) = packs_in(store)
+    content, inode = path.read_bytes(), path.stat().st_ino
+    bad, pread = len(content) - back, os.pread
+
+    def failing(file: int, size_bytes: int, offset: int) -> bytes:
+        if os.fstat(file).st_ino == inode and offset <= bad < offset + size_bytes:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(file, size_bytes, offset)
+
+    monkeypatch.setattr(os, "pread", failing)
+    assert_holds(BlobDirectory(store.records.root), made)
+    assert path.read_bytes() == content
+    assert path.stat().st_ino != inode
+
+
 def test_a_pack_that_is_cut_while_it_is_open_fails_as_a_disk_does(store: BlobDirectory) -> None:
     fill(store, 0, 30)
     store.packs.pack(KINDS, 1)

@@ -1,0 +1,61 @@
+"""Packing goes on beside the rounds: none of them waits for it."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from daa_dag.retention import Retention
+from daa_node.checkpoints import packing
+from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.observability.events import EventLog
+from tests.daa_node.checkpoints.little_chain import SNAPSHOT_EVERY, ChainMaker
+
+
+async def test_rounds_are_published_while_a_merge_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "LOOSE_FILES_MAX", 1)
+    maker, merging = ChainMaker(tmp_path), trio.Event()
+    merge = maker.store.merge_packs
+
+    async def merge_for_ever() -> int:
+        merging.set()
+        await trio.sleep_forever()
+        return await merge()
+
+    monkeypatch.setattr(maker.store, "merge_packs", merge_for_ever)
+    log = EventLog(lambda: 0)
+    snapshots = Snapshots(maker.chain, SNAPSHOT_EVERY, Retention(), log)
+    await maker.open()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(snapshots.packing.keep)
+        await maker.publish(await maker.make_round())
+        with trio.fail_after(60):
+            await snapshots.store()  # a round ends with it
+            await merging.wait()
+            await maker.publish(await maker.make_round())
+            await snapshots.store()
+        assert (await maker.chain.newest()).height == 2
+        assert (maker.chain_directory / "packs").is_dir()
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_looks_again_whenever_it_is_woken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "LOOSE_FILES_MAX", 1)
+    maker, told = ChainMaker(tmp_path), trio.Event()
+    log = EventLog(lambda: 0, lambda _event: told.set())
+    snapshots = Snapshots(maker.chain, SNAPSHOT_EVERY, Retention(), log)
+    await maker.open()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(snapshots.packing.keep)
+        for _ in range(3):
+            await maker.publish(await maker.make_round())
+            await snapshots.store()
+            with trio.fail_after(60):
+                await told.wait()
+            told = trio.Event()
+            assert await maker.store.record_names("vertices", packed=False) == []
+        nursery.cancel_scope.cancel()
