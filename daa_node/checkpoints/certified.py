@@ -8,7 +8,7 @@ Trusts the genesis alone. What is wrong is a problem with the file's path; `veri
 here to the states, `export` writes nothing but what holds here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daa_consensus.bft.evidence import decode_evidence
@@ -102,8 +102,10 @@ def certified_chain(files: ChainReader, facts: ChainFacts) -> Certified:
     first = genesis_vertex(facts.states.first_state, facts.first.committee.root)
     problems = list(listing.strange)
     contents = read_contents(files, listing, facts, problems)
-    judge = _Judge(facts, listing, contents, problems)
-    outcomes = judge.check_headers(genesis_block(facts.chain_id, first.vertex_id))
+    judge = Judge(facts, listing, contents, problems)
+    genesis = genesis_block(facts.chain_id, first.vertex_id)
+    judge.check_first(genesis, first)
+    outcomes = judge.check_headers(genesis)
     chain = judge.check_results(first, outcomes)
     return Certified(
         files=files,
@@ -118,12 +120,18 @@ def certified_chain(files: ChainReader, facts: ChainFacts) -> Certified:
     )
 
 
-class _Judge:
+class Judge:
     """One pass over what was read; problems go into the list that was given."""
 
     def __init__(
-        self, facts: ChainFacts, listing: Listing, contents: Contents, problems: list[Problem]
+        self,
+        facts: ChainFacts,
+        listing: Listing,
+        contents: Contents,
+        problems: list[Problem],
+        asked: Mapping[NodeId, bytes] | None = None,
     ) -> None:
+        """`asked`: keys of whoever asked to be let in below what was read."""
         self._facts = facts
         self._listing = listing
         self._contents = contents
@@ -132,10 +140,10 @@ class _Judge:
         self.promised: list[Outcome] = []
         self.used: set[str] = set()
         # of whoever asked to be let in, those that validators have forgotten among them
-        self._asked: dict[NodeId, bytes] = {}
+        self.asked: dict[NodeId, bytes] = dict(asked or {})
         for block in contents.blocks.values():
             if isinstance(block.payload, SetPayload):
-                self._asked |= keys_brought(membership_operations(block.payload.operations))
+                self.asked |= keys_brought(membership_operations(block.payload.operations))
 
     def _wrong(self, where: str, what: str) -> None:
         self._problems.append(Problem(what, where))
@@ -151,10 +159,14 @@ class _Judge:
         if name not in self._listing.arriving:
             self._need(name, why)
 
-    def check_headers(self, genesis: Block) -> list[Outcome]:
-        """How each round on the one final path ended, oldest first."""
-        contents = self._contents
+    def check_first(self, genesis: Block, first: Vertex) -> None:
+        """What the first start makes, which nothing certifies."""
         self._need_first(f"{BLOCKS}/{genesis.id.hex()}", "the genesis block")
+        self._need_first(f"{VERTICES}/{first.vertex_id.hex()}", "the genesis vertex")
+
+    def check_headers(self, genesis: Block) -> list[Outcome]:
+        """How each round on the one final path above this block ended, oldest first."""
+        contents = self._contents
         certified = set()
         for block_id, certificate in contents.finals.items():
             name, statement = f"{CERTIFICATES}/{final_name(block_id)}", certificate.statement
@@ -179,9 +191,8 @@ class _Judge:
         return judged.outcomes
 
     def check_results(self, first: Vertex, outcomes: list[Outcome]) -> list[Vertex]:
-        """The vertices that hold, from height 0 up, as far as they stand on each other."""
+        """The vertices that hold, from this one up, as far as they stand on each other."""
         contents, chain = self._contents, [first]
-        self._need_first(f"{VERTICES}/{first.vertex_id.hex()}", "the genesis vertex")
         stored = [self._is_stored(outcome.result.vertex_id) for outcome in outcomes]
         newest_stored = max((at for at, is_stored in enumerate(stored) if is_stored), default=-1)
         self.promised = outcomes[newest_stored + 1 :]
@@ -289,7 +300,7 @@ class _Judge:
                 else:
                     validators.verify(part)
         requests = list(membership_operations(payload.operations))
-        known_keys = {**self._asked, **validators.public_keys} if requests else {}
+        known_keys = {**self.asked, **validators.public_keys} if requests else {}
         for operation in requests:
             check_signatures(operation, validators.chain_id, known_keys)
         known = {encode_operation(operation) for operation in requests}

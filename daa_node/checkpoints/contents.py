@@ -82,8 +82,20 @@ class Contents:
     validators: Validators = field(init=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The end of an epoch up to which a chain was judged: what is listed stands on it."""
+
+    below: Block
+    validators: Validators  # as of that block; led on with what is judged
+
+
 def read_contents(
-    files: ChainReader, listing: Listing, facts: ChainFacts, problems: list[Problem]
+    files: ChainReader,
+    listing: Listing,
+    facts: ChainFacts,
+    problems: list[Problem],
+    start: Start | None = None,
 ) -> Contents:
     """Read and judge every listed vertex, block and certificate."""
     reader = _Reader(files, listing, problems)
@@ -107,7 +119,14 @@ def read_contents(
         )
     ]
     verify = _Judge(files, facts).verify
-    contents.validators = _lead_on(facts.validators(), contents.blocks, unsigned, verify)
+    if start is None:
+        start_at = [b for b in contents.blocks.values() if isinstance(b.payload, GenesisPayload)]
+        validators = facts.validators()
+    else:
+        start_at, validators = [start.below], start.validators
+        contents.blocks[start.below.id] = start.below
+    below = start_at[0].id if start_at else None
+    contents.validators = _lead_on(validators, below, contents.blocks, unsigned, verify)
     for certificate in unsigned:
         try:
             verify(certificate, contents.validators)
@@ -220,18 +239,18 @@ def _certificate_of(payload: bytes, facts: ChainFacts) -> Certificate:
 
 def _lead_on(
     validators: Validators,
+    below: BlockId | None,
     blocks: Mapping[BlockId, Block],
     certificates: Iterable[Certificate],
     verify: _Verify,
 ) -> Validators:
-    """The history that the chain proves from its genesis up, each epoch by its own finalization."""
+    """The history that the chain proves from that block up, each epoch by its own finalization."""
     finals: dict[int, list[Certificate]] = {}  # by epoch, the latest view first
     for certificate in certificates:
         if certificate.statement.kind is Kind.FINALIZE:
             finals.setdefault(certificate.statement.domain.epoch, []).append(certificate)
     for of_epoch in finals.values():
         of_epoch.sort(key=lambda certificate: -certificate.statement.view)
-    below = next((b.id for b in blocks.values() if isinstance(b.payload, GenesisPayload)), None)
     while below is not None:
         epoch = validators.now.epoch
         path = _proved_path(validators, blocks, finals, below, verify)

@@ -97,6 +97,43 @@ class ChainFiles:
         self._shelf = before.shelf
         return before
 
+    def plain_names(self) -> Iterator[tuple[str, int]]:
+        """Each name with its bytes, one at a time; raises Unreadable if a listing had more to say.
+
+        Files that come twice, or are in between, do not look like a plain chain.
+        """
+        strange: list[Problem] = []
+        if self._note(strange) or strange:
+            raise Unreadable("is being written")
+        shelf = self._packs.shelf(self._pack_names(), strange)
+        for kind in (*KINDS, PACKS):
+            if kind != PACKS and (self.directory / kind).is_dir():
+                for item in os.scandir(self.directory / kind):
+                    if not item.is_file(follow_symlinks=False):
+                        raise Unreadable(f"has {kind}/{item.name}")
+                    yield f"{kind}/{item.name}", item.stat(follow_symlinks=False).st_size
+        entries = _entries(self.directory, "", strange)
+        folders = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+        if strange or shelf.superseded or len(folders) < len(entries) or folders - {*KINDS, PACKS}:
+            raise Unreadable("has more than a chain")
+        self._shelf = shelf
+        for head in shelf.heads:
+            yield from self._packs.names_in(head)
+
+    @property
+    def packs_bytes(self) -> int:
+        """Of packs, as of the last listing."""
+        return self._shelf.size_bytes
+
+    def pack_faults(self) -> Iterator[Problem]:
+        """What is wrong with the bytes of packs, as of the last listing."""
+        for head in self._shelf.heads:
+            yield from self._packs.problems(head, self._on_bytes)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file, or a record of that name. Raises Unreadable."""
+        return os.path.lexists(self.directory / name) or self._packs.has(self._shelf, name)
+
     def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
         payload = self._read(name, size_bytes_max)
         self._on_bytes(0 if again else len(payload))

@@ -58,16 +58,21 @@ def judge_headers(
     genesis: Block,
     epoch_rounds: int,
 ) -> Judged:
-    """Judge `blocks`, all of this chain and rightly named; `damaged` ones are reported already."""
+    """Judge `blocks`, all of this chain and rightly named; `damaged` ones are reported already.
+
+    They stand on `genesis`, or on the end of an epoch up to which all was judged before.
+    """
     judged = Judged()
     path = _final_path(blocks, certified, damaged, genesis, epoch_rounds, judged)
     at, previous = _Round(), None
     for block in path:
         if previous is None or block.parent_id != previous.id:
-            at = _Round(known=block == genesis, height=0 if block == genesis else None)
+            is_start = block == genesis
+            at = _Round(known=is_start, height=block.height if is_start else None)
         else:
             _follow(previous, block, at, epoch_rounds, judged)
-        _enter(block, at, judged)
+        if block != genesis:
+            _enter(block, at, judged)
         previous = block
     return judged
 

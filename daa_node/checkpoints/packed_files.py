@@ -75,6 +75,17 @@ class PackedFiles:
                 strange.append(Problem(str(fault), where))
         return sizes
 
+    def names_in(self, head: Head) -> Iterator[tuple[str, int]]:
+        """`kind/name` and bytes of each record. Raises Unreadable."""
+        try:
+            for entry in entries(head, self._reader(head.name)):
+                yield "/".join(name_of(entry.key)), entry.size_bytes
+        except DamagedPack as fault:
+            raise Unreadable(str(fault)) from None
+
+    def has(self, shelf: Shelf, name: str) -> bool:
+        return self._find(shelf, name) is not None
+
     def read(self, shelf: Shelf, name: str, size_bytes_max: int) -> bytes | None:
         """A record's bytes; None if no pack holds it. Raises Unreadable."""
         found = self._find(shelf, name)

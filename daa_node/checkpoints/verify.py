@@ -41,6 +41,7 @@ from daa_node.checkpoints.layout import (
 from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.publish import state_of
 from daa_node.checkpoints.replay import ReplayedState, delta_bytes_max
+from daa_node.checkpoints.verify_windows import Windows
 from daa_node.errors import PeerFault
 
 Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
@@ -82,15 +83,27 @@ def verify_chain(
     on_progress: Progress = lambda done, total: None,
     anchor: Anchor | None = None,
 ) -> Report:
-    """Check the chain in `directory`, a node's chain/. Blocking; takes no lock."""
-    listing, bytes_read = ChainFiles(directory).listing(), 0
-    size_bytes = sum(listing.sizes.values()) + listing.shelf.size_bytes
+    """Check the chain in `directory`, a node's chain/. Blocking; takes no lock.
+
+    In memory that does not grow with the chain, if all is well and at rest.
+    """
+    size_bytes = bytes_read = 0
+
+    def tell_total(all_bytes: int) -> None:
+        nonlocal size_bytes, bytes_read
+        size_bytes, bytes_read = all_bytes, 0
 
     def count(more_bytes: int) -> None:
         nonlocal bytes_read
         bytes_read += more_bytes
         on_progress(bytes_read, size_bytes)
 
+    if anchor is None or not anchor.starts_replay:
+        windows = Windows(ChainFiles(directory, count), facts, tell_total)
+        if windows.run(None if anchor is None else anchor.vertex_id):
+            return _told(windows, facts, bytes_read)
+    listing = ChainFiles(directory).listing()
+    tell_total(sum(listing.sizes.values()) + listing.shelf.size_bytes)
     files = ChainFiles(directory, count)
     report = verify_files(files, facts, anchor)
     listing = files.listing()  # what a running daemon packed meanwhile was read as well
@@ -99,6 +112,21 @@ def verify_chain(
     report.problems = sorted(problems, key=lambda p: (p.where, p.what))
     report.bytes_read = bytes_read
     return report
+
+
+def _told(windows: Windows, facts: ChainFacts, bytes_read: int) -> Report:
+    newest = windows.newest
+    return Report(
+        facts.chain_id,
+        heights=newest.height,
+        tip=newest.vertex_id,
+        replayed_from=windows.replayed_from,
+        pruned_below=windows.replayed_from,
+        vertices=newest.height + 1,
+        certificates=windows.certificates,
+        chunks=windows.chunks,
+        bytes_read=bytes_read,
+    )
 
 
 def verify_files(files: ChainReader, facts: ChainFacts, anchor: Anchor | None = None) -> Report:
