@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from io import FileIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TypeVar
 
 from daa_node.adapters.disk_records import RecordDirectory
@@ -184,8 +185,8 @@ class PackDirectory:
         replaces = [*replaces, *self._open.leaving]
         temporary = self._records.scratch_file(PACKS)
         try:
-            with open(temporary, "wb") as file:
-                writer = PackWriter(file.write, replaces)
+            with open(temporary, "wb") as file, TemporaryFile(dir=temporary.parent) as index:
+                writer = PackWriter(file.write, replaces, index)
                 yield writer
                 name = writer.finish()
             head = self._read_again(name, temporary, self._open.sources(replaces))

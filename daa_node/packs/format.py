@@ -16,7 +16,9 @@ the one that was lost.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from struct import Struct
+from typing import IO
 
 from blake3 import blake3
 
@@ -36,7 +38,7 @@ SHELVES = (
 )
 
 RECORD_BYTES_MAX = 4 * 2**20  # a larger blob is one file well spent
-RECORDS_MAX = 2**16  # of a pack: whoever writes it holds its index, 4 MB
+RECORDS_MAX = 2**16  # of a pack: its index has 4 MB
 BYTES_MAX = 2**30  # of a pack's records: so much room, twice, takes the longest merge
 REPLACES_MAX = 64
 WINDOW = 64  # entries that are read at once: 4 kB
@@ -120,13 +122,19 @@ def check_of(key: bytes, payload: bytes | memoryview) -> bytes:
 class PackWriter:
     """Writes one pack, record by record, in the order of their keys."""
 
-    def __init__(self, write: Callable[[bytes], object], replaces: Sequence[str] = ()) -> None:
-        """Each piece goes to `write`."""
+    def __init__(
+        self,
+        write: Callable[[bytes], object],
+        replaces: Sequence[str] = (),
+        index: IO[bytes] | None = None,
+    ) -> None:
+        """Each piece goes to `write`; the index waits in a file that is empty, else in memory."""
         assert len(replaces) <= REPLACES_MAX
         self._write = write
         names = b"".join(bytes.fromhex(name) for name in replaces)
         self._header = _HEADER.pack(_MAGIC, len(replaces)) + names
-        self._index = bytearray()
+        self._index = BytesIO() if index is None else index
+        self._count = 0
         self._last = b""
         self._end = len(self._header)
         write(self._header)
@@ -135,22 +143,22 @@ class PackWriter:
         """`check` is another pack's, where a record moves that may be damaged already."""
         assert self._last < key, "in the order of keys, each once"
         check = check or check_of(key, payload)
-        self._index += _ENTRY.pack(key, self._end, len(payload), check)
+        self._index.write(_ENTRY.pack(key, self._end, len(payload), check))
+        self._count += 1
         self._write(_RECORD.pack(key, len(payload), check))
         self._write(payload)
         self._last, self._end = key, self._end + _RECORD.size + len(payload)
 
     def finish(self) -> str:
         """The name of the pack."""
-        count = len(self._index) // _ENTRY.size
-        assert 0 < count <= RECORDS_MAX
+        assert 0 < self._count <= RECORDS_MAX
         # piece by piece: what takes megabytes once leaves holes in a daemon's memory
-        index, digest = memoryview(self._index), blake3(self._header)
-        for at in range(0, len(index), PIECE_BYTES):
-            piece = bytes(index[at : at + PIECE_BYTES])
+        digest = blake3(self._header)
+        self._index.seek(0)
+        while piece := self._index.read(PIECE_BYTES):
             digest.update(piece)
             self._write(piece)
-        footer = _FOOTER.pack(self._end, count, _END)
+        footer = _FOOTER.pack(self._end, self._count, _END)
         self._write(footer)
         return digest.update(footer).hexdigest()
 
