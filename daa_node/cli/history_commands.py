@@ -88,6 +88,34 @@ def diff(
     checkpoint_diff.diff(directory, one, other, as_json)
 
 
+@history_app.command()
+def fork(
+    validator: Annotated[
+        list[Path], typer.Option(metavar="RECORD", help="A validator's record; repeat for each.")
+    ],
+    vertex: Which = "tip",
+    trainer: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RECORD", help="The record of one that trains and does not vote."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where to write its genesis.")] = Path("fork.json"),
+    weights: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where to write its first weights.")
+    ] = Path("fork.safetensors"),
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Begin another network from a certified vertex of this one.
+
+    It has the job of this one, its own chain and validators, and begins with the weights of VERTEX
+    and a momentum of zero. Put FILE as D/weights.safetensors on one host at least.
+    """
+    from daa_node.cli import checkpoint_fork, local
+
+    records = local.Records(validator, trainer or [])
+    checkpoint_fork.fork(directory, vertex, records, out, weights, as_json)
+
+
 @history_app.command(name="import")
 def take_in(
     source: Annotated[

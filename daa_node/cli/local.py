@@ -215,8 +215,7 @@ def create_genesis(
 
     `weights`: a file of the first weights.
     """
-    if out.exists():
-        raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
+    check_new(out)
     text = read_text(job_path, "job", "see configs/demo.yaml for one")
     job = pinned(config_file.load(str(job_path), text, genesis.Job).value, job_path)
     if job.model.built is not None or job.model.weights_root is not None:
@@ -224,6 +223,24 @@ def create_genesis(
     job = with_dataset_digest(job, DataDirectory(root))
     if not job.model.is_canonical:
         job = _with_built_model(job, job_path, DataDirectory(root))
+    begin_network(job, records, out, root, weights, as_json)
+
+
+def check_new(out: Path) -> None:
+    """Raises UserError if there is a genesis already."""
+    if out.exists():
+        raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
+
+
+def begin_network(
+    job: genesis.Job,
+    records: Records,
+    out: Path,
+    root: Path,
+    weights: Path | None,
+    as_json: bool,
+) -> None:
+    """Of a job that is whole but for its first weights. Raises UserError."""
     if weights is not None:
         job = _with_weights(job, weights)
     voting, training = (

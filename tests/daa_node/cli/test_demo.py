@@ -25,7 +25,7 @@ from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.demo import check_page
 from daa_node.errors import UserError
 from tests.conftest import DemoRun
-from tests.daa_node.cli.conftest import Command
+from tests.daa_node.cli.conftest import Command, make_node
 
 DEMO = [sys.executable, "-m", "daa_node", "demo"]
 
@@ -192,6 +192,30 @@ def test_of_two_tags_given_at_once_both_are_kept(
     assert command("checkpoint", "tag", "first", "1", "--dir", node).code == 0
     said = json.loads(command("checkpoint", "tags", "--json", "--dir", node).out)["tags"]
     assert [each["name"] for each in said] == ["first", "second"]
+
+
+def test_another_network_begins_where_a_vertex_of_this_one_stands(
+    demo_run: DemoRun, command: Command, tmp_path: Path
+) -> None:
+    node = demo_run.directory / "node-1"
+    out, weights = tmp_path / "fork.json", tmp_path / "fork.safetensors"
+    words = ("checkpoint", "fork", "2", "--dir", node, "--out", out, "--weights", weights)
+    record = make_node(command, tmp_path / "new")
+    done = command(*words, "--validator", record, "--json")
+    assert done.code == 0, done.err
+    told = command("checkpoint", "show", "2", "--dir", node, "--json").out
+    made = json.loads(out.read_text())
+    assert made["body"]["job"]["model"]["weights_root"] == json.loads(told)["model_root"]
+    assert json.loads(done.out)["chain_id"] in command("genesis", "show", "--file", out).out
+    again = command(*words, "--validator", record)
+    assert (again.code, "never overwritten" in again.err) == (2, True)
+    out.unlink()
+    again = command(*words, "--validator", record)
+    assert (again.code, "choose another --weights" in again.err) == (2, True)
+    weights.unlink()
+    refused = command(*words, "--validator", tmp_path / "none.record")
+    assert refused.code == 2
+    assert not weights.exists()
 
 
 def test_two_vertices_are_compared_either_way(demo_run: DemoRun, command: Command) -> None:

@@ -1,0 +1,31 @@
+"""Another network that begins where a vertex of this one stands. Needs no daemon."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from daa_node.checkpoints.certified import certified_chain
+from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.files import ChainFiles
+from daa_node.cli import local
+from daa_node.cli.checkpoint import open_chain, tags_of
+from daa_node.errors import UserError
+from daa_node.genesis import chain_facts
+
+
+def fork(
+    root: Path, which: str, records: local.Records, out: Path, weights: Path, as_json: bool
+) -> None:
+    """Write its first weights, then its genesis. Raises UserError for whatever is in the way."""
+    local.check_new(out)
+    if weights.exists():
+        raise UserError(f"{weights} exists: choose another --weights")
+    directory, made = open_chain(root)
+    facts = chain_facts(made)
+    certified = certified_chain(ChainFiles(directory.chain), facts)
+    vertex = certified.find(tags_of(directory, made).spelled_out(which))
+    state = replayed_state(certified, vertex, facts.states)
+    export_safetensors(weights, state, facts.states, made.chain_id, vertex)
+    with ExitStack() as undo:
+        undo.callback(weights.unlink)
+        local.begin_network(made.job, records, out, root, weights, as_json)
+        undo.pop_all()
