@@ -370,12 +370,17 @@ def shared_examples(job: TrainingJob) -> Examples:
     From then on torch computes on one thread in this process: small models only wait for others.
     """
     torch.set_num_threads(1)
-    return _opened(job.data, job.model)
+    return _opened(job.data.model_dump_json(), job.model.model_dump_json())
 
 
 @cache
-def _opened(data: DataConfig, model: ModelConfig) -> Examples:
-    return open_examples(data, model, Path("unused: these data need no cache"))
+def _opened(data: str, model: str) -> Examples:
+    """By what they say: a model that has a base, or arguments, has no hash."""
+    return open_examples(
+        DataConfig.model_validate_json(data),
+        ModelConfig.model_validate_json(model),
+        Path("unused: these data need no cache"),
+    )
 
 
 def _arrays(state: OuterState) -> tuple[Int32Array, Int32Array]:

@@ -1,0 +1,138 @@
+"""What is exported of a model of transformers is what its library loads."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from daa_node.errors import UserError
+from daa_node.training import base_weights, model_folder, sampler
+from daa_node.training.base_files import digests_of
+from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.data_places import TokenizerFile
+from daa_node.training.models.opening import open_model
+from daa_node.training.module_probe import probe
+from daa_node.updates.grid import GRID_ONE
+from tests.daa_node.training.hf_models import base_of, job_of, load_plain, probed, save_model
+from tests.daa_node.training.own_modules import access, built, pictures, write_package
+from tests.daa_node.training.own_modules import job_of as module_job
+
+CPU = TrainerConfig(device="cpu", niceness=0)
+VOCABULARY = {"[UNK]": 0, "to": 1, "be": 2, "or": 3, "not": 4, " ": 5}
+
+
+def first_weights(job: TrainingJob, directory: Path) -> Path:
+    """Those of the base, as a grid vector's file."""
+    base_weights.answer(job, CPU, {"out": str(directory / "weights")})
+    return directory / "weights"
+
+
+def test_the_library_loads_the_whole_model_with_what_was_trained(tmp_path: Path) -> None:
+    folder, out = save_model(tmp_path / "base"), tmp_path / "out"
+    (folder / "tokenizer.json").write_text("{}")
+    job = probed(job_of(base=base_of(folder), trainable=["model.norm.weight"]))
+    path = first_weights(job, tmp_path)
+    weights_D = np.fromfile(path, "<i4")
+    assert (weights_D == GRID_ONE).all()  # as a norm begins
+    (weights_D * 2).tofile(path)
+    out.mkdir()
+    model_folder.answer(job, CPU, {"weights": str(path), "out": str(out)})
+    ours, before = load_plain(out).state_dict(), load_plain(folder).state_dict()
+    assert (out / "tokenizer.json").read_text() == "{}"
+    assert torch.equal(ours["model.norm.weight"], 2 * before["model.norm.weight"])
+    others = set(before) - {"model.norm.weight"}
+    assert all(torch.equal(ours[name], before[name]) for name in others)
+
+
+def test_the_first_weights_are_the_bases_own_to_the_bit(tmp_path: Path) -> None:
+    job = probed(job_of(base=base_of(save_model(tmp_path / "base"))))
+    found = np.fromfile(first_weights(job, tmp_path), "<i4")
+    opened = open_model(job.model, 0, access(tmp_path))
+    assert job.model.built is not None
+    assert base_weights.root_of(base_weights.grid_weights(opened)) == job.model.built.base_root
+    whole = load_file(tmp_path / "base" / "model.safetensors")["model.embed_tokens.weight"]
+    assert (
+        found[: whole.numel()].tolist()
+        == torch.round(whole.double().flatten() * GRID_ONE).int().tolist()
+    )
+
+
+def test_numbers_that_the_grid_has_not_are_refused(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "base")
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][3] = 200.0
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"model\.norm\.weight of its base .* beyond 128"):
+        probe(job_of(base=base_of(folder)), access(tmp_path), is_checked=True)
+    frozen = job_of(base=base_of(folder), trainable=["model.embed_tokens.weight"])
+    assert probe(frozen, access(tmp_path), is_checked=True).base_root is not None
+
+
+@pytest.mark.parametrize("prompt", ["to be", "be"])
+def test_it_writes_with_the_tokenizer_of_the_job(tmp_path: Path, prompt: str) -> None:
+    tokenizer = tmp_path / "tokenizer.json"
+    model = {"type": "WordLevel", "vocab": VOCABULARY, "unk_token": "[UNK]"}
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+    cut = {"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": False}
+    whole = {"version": "1.0", "added_tokens": [], "pre_tokenizer": cut, "model": model, **empty}
+    tokenizer.write_text(json.dumps(whole))
+    data = DataConfig(kind="text", path=tmp_path / "x", tokenizer=TokenizerFile(path=tokenizer))
+    job = probed(job_of(base=base_of(save_model(tmp_path / "base"))))
+    request = {
+        "weights": str(first_weights(job, tmp_path)),
+        "cache": str(tmp_path / "cache"),
+        "prompt": prompt.encode().hex(),
+        "count": 12,
+        "temperature": 1.0,
+        "seed": 2,
+    }
+    said = sampler.answer(job.model_copy(update={"data": data}), CPU, request)
+    words = bytes.fromhex(said).decode().split()
+    assert words
+    assert set(words) <= VOCABULARY.keys()
+
+
+def test_a_module_of_ones_own_has_a_base_and_adapters_too(tmp_path: Path) -> None:
+    write_package(tmp_path, pictures())
+    here = access(tmp_path)
+    plain = module_job()
+    module = open_model(built(plain, probe(plain, here, True)).model, 7, here).module
+    folder = tmp_path / "base"
+    folder.mkdir()
+    save_file(module.state_dict(), folder / "model.safetensors")
+    changes = {"base": base_of(folder), "trainable": {"lora": {**LORA, "targets": ["layer"]}}}
+    job = plain.model_copy(update={"model": plain.model.model_copy(update=changes)})
+    job = TrainingJob.model_validate_json(job.model_dump_json())
+    found = probe(job, here, is_checked=True)
+    assert [tensor.name for tensor in found.tensors] == [
+        "base_model.model.layer.lora_A.weight",
+        "base_model.model.layer.lora_B.weight",
+    ]
+    assert found.frozen == sum(p.numel() for p in module.parameters())
+    opened = open_model(built(job, found).model, 0, here)
+    inputs, targets = torch.rand(3, 64), torch.tensor([1, 2, 3])
+    assert torch.equal(opened.module(inputs, targets), module(inputs, targets))
+    save_file({"layer.weight": torch.zeros(8, 64)}, folder / "model.safetensors")
+    model = ModelConfig.model_validate({**job.model.model_dump(), "base": base_of(folder)})
+    with pytest.raises(UserError, match="not that of its base: only one of them has head.bias"):
+        probe(job.model_copy(update={"model": model}), here, is_checked=True)
+
+
+def test_weights_in_several_files_are_those_that_the_index_names(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "base")
+    load_plain(folder).save_pretrained(tmp_path / "parts", max_shard_size="40KB")
+    names = digests_of(tmp_path / "parts")
+    assert {"config.json", "model.safetensors.index.json"} < names.keys()
+    assert len(names) > 3
+    whole, parts = (probed(job_of(base=base_of(tmp_path / name))) for name in ("base", "parts"))
+    assert whole.model.first_root == parts.model.first_root
+    index = tmp_path / "parts" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": "../secret"}}))
+    with pytest.raises(UserError, match="index.json: it names .*secret"):
+        digests_of(tmp_path / "parts")
+
+
+LORA = {"rank": 2, "alpha": 2}
