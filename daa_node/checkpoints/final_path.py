@@ -109,7 +109,8 @@ class FinalPath:
     async def close(self) -> None:
         """Keep on the disk what is long past."""
         before = len(self._firsts)
-        await self._rows.close(self._settled)
+        # the last of them stays: what replaces those above stands on it
+        await self._rows.close(self._settled - 1)
         for part in range(before, self._rows.closed // PART_ROWS):
             self._firsts.append(_slot_of(await self._rows.row(part * PART_ROWS)))
 

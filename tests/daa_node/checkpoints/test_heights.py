@@ -117,6 +117,19 @@ async def test_blocks_that_only_carry_a_proof_are_never_closed() -> None:
     assert await path.above(blocks[0], 20) == [block.id for block in blocks[1:]]
 
 
+async def test_the_block_that_an_epoch_ends_with_stays_whatever_stands_above() -> None:
+    blocks = blocks_of(8)
+    assert isinstance(blocks[3].payload, ResultPayload)
+    path = FinalPath(work_store())
+    proof = Block(ChainId(bytes(32)), 0, 7, 3, blocks[3].id, 6, EmptyPayload())
+    path.lead_on(None, [proof, *blocks[3::-1]], ())
+    await path.close()  # four are settled, as many as fill a part
+    path.lead_on(blocks[3], blocks[:3:-1], ())
+    await path.close()
+    assert len(path.kept().parts) == 1
+    assert await path.above(blocks[0], 20) == [block.id for block in blocks[1:]]
+
+
 async def test_a_proof_that_comes_late_counts_if_it_is_further() -> None:
     ends = EpochEnds(work_store())
     ids = [BlockId(digest_of(b"%d" % number)) for number in range(200)]

@@ -20,6 +20,8 @@ from daa_node.checkpoints.summary import (
     decode_summary,
     encode_summary,
 )
+from daa_node.errors import StorageFailed
+from tests.daa_node.checkpoints.filling_disk import filling
 from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, FACTS, ChainMaker
 
 
@@ -243,5 +245,38 @@ def test_one_with_parts_on_the_disk_knows_the_same(
             await maker.work.delete_record(rows.HISTORY, name)
             assert await known(maker) == whole
             await maker.work.put_record(rows.HISTORY, name, kept, durable=False)
+
+    trio.run(run)
+
+
+def test_a_crash_at_any_step_of_packing_leaves_a_start_that_knows_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "PART_ROWS", 4)
+    monkeypatch.setattr(final_path, "PART_ROWS", 4)
+    monkeypatch.setattr(final_path, "ENDS_RECENT", 1)
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await ends_of(maker.chain)
+        crashes = 0
+        for number in range(1, 15):
+            await maker.publish(await maker.make_round())
+            if number % 3:
+                continue
+            for room in range(20):  # after so many parts, the summary, and the files that moved
+                chain = filling(maker, room + 1)  # one that it may take to repair
+                await chain.open(maker.first, maker.genesis)
+                await ends_of(chain)
+                try:
+                    assert await chain.pack(KINDS, 1)
+                except StorageFailed:
+                    crashes += 1
+                    assert await known(maker) == await known_without(maker), (number, room)
+                    continue
+                break
+            assert await known(maker) == await known_without(maker), number
+        assert crashes > 12
 
     trio.run(run)
