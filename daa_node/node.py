@@ -13,6 +13,7 @@ import trio
 
 from daa_node.agreement.wan_bft import WanBft, see_others_through, until_hopeless
 from daa_node.autonomy.loop import AutonomyLoop
+from daa_node.checkpoints.scrub import Scrub
 from daa_node.errors import TrainerFailed
 from daa_node.genesis import chain_facts
 from daa_node.node_parts import NodeParts
@@ -72,6 +73,7 @@ class _Node:
             nursery.start_soon(wiring.relaying.run)
             nursery.start_soon(scout.run)
             nursery.start_soon(runner.snapshots.packing.keep)
+            nursery.start_soon(Scrub(wiring.chain, parts.events).run)
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)
             nursery.start_soon(wiring.kept_health.run)

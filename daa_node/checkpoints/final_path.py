@@ -5,7 +5,7 @@ place in the part that begins below it, and no id of what is long past stays in 
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -82,6 +82,11 @@ class FinalPath:
             return self._rows.closed + place
         found = None if part < 0 else self._place_in(await self._rows.part(part), block)
         return None if found is None else part * PART_ROWS + found
+
+    async def ids(self) -> AsyncIterator[BlockId]:
+        """All of them as they are now."""
+        for place in range(len(self._rows)):
+            yield (await self._at(place))[1]
 
     async def above(self, block: Block, count_max: int) -> list[BlockId] | None:
         """At most so many right above this one, oldest first; None if it is not on the path."""

@@ -34,7 +34,7 @@ from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.site_directory import SITE, read_site
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
-from daa_node.adapters.system_process import SystemProcess
+from daa_node.adapters.system_process import SystemProcess, hand_memory_back
 from daa_node.adapters.trainer_process import TrainerProcess
 from daa_node.adapters.worker_process import Spawn
 from daa_node.checkpoints.weights_file import read_weights
@@ -132,6 +132,7 @@ def run_daemon(
             "`daa-node validators propose join`"
         )
     make_room(node.config.value, len(made.public_keys))
+    hand_memory_back()
     with node.directory.locked():
         node.directory.upgrade()
         aside = node.directory.take_up(made.chain_id.hex())
