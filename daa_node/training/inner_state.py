@@ -3,8 +3,8 @@
 AdamW's two moments, the steps in them, and the error-feedback residual: as the newest merged update
 left them, and as the newest sealed one did, whose fate is not known yet. The file is written beside
 its name and renamed without a sync: after a power cut it may be torn, its digests say so, and the
-worker starts afresh and reports it. Layout: 4-byte header length, canonical header, fp32 vectors.
-What a boundary has named is not hashed again for it.
+worker starts afresh and reports it. Layout: 4-byte header length, canonical header, zeros, fp32
+vectors, which are mapped. What a boundary has named is not hashed again for it.
 """
 
 import os
@@ -12,6 +12,7 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from daa_dag.ids import BlobRoot, Digest
 from daa_node.tensors import Float32Array
 from daa_node.training.boundaries import FP32, Carried, Ends
 
-SCHEMA = 3
+SCHEMA = 4
+ALIGNMENT = 64  # of the vectors, so that they can be mapped as numbers
 HEADER_BYTES_MAX = 1024
 LENGTH = struct.Struct(">I")
 VECTORS = 6  # two moments and a residual, twice
@@ -66,7 +68,7 @@ def save(path: Path, job: Digest, state: InnerState, ends: Ends) -> None:
     scratch = path.with_name(path.name + ".tmp")
     # Over the file before last: pages that the kernel has at hand cost a tenth of fresh ones.
     with scratch.open("r+b" if scratch.exists() else "wb") as file:
-        file.write(LENGTH.pack(len(header)) + header)
+        file.write((LENGTH.pack(len(header)) + header).ljust(_body_start(len(header)), b"\0"))
         for vector in vectors:
             file.write(vector.data)
         file.truncate()
@@ -82,14 +84,20 @@ def save(path: Path, job: Digest, state: InnerState, ends: Ends) -> None:
 def load(path: Path, job: Digest, parameter_count: int) -> InnerState | None:
     """The saved state; None if none was saved. Raises StateLost if what is there cannot be used."""
     try:
-        payload = path.read_bytes()
+        with path.open("rb") as file:
+            return _read(path, file, job, parameter_count)
     except FileNotFoundError:
         return None
     except OSError as fault:
         raise StateLost(f"{path}: {fault.strerror}") from None
+
+
+def _read(path: Path, file: BinaryIO, job: Digest, parameter_count: int) -> InnerState:
+    """In maps of the file, good until the next save but one. Raises StateLost, OSError."""
     try:
-        (length,) = LENGTH.unpack_from(payload)
-        header = canonical.decode(payload[LENGTH.size : LENGTH.size + length], HEADER_BYTES_MAX)
+        (length,) = LENGTH.unpack(file.read(LENGTH.size))
+        encoded = file.read(min(length, HEADER_BYTES_MAX + 1))
+        header = canonical.decode(encoded, HEADER_BYTES_MAX)
     except (struct.error, NotCanonical) as fault:
         raise StateLost(f"{path}: unreadable header: {fault}") from None
     match header:
@@ -106,16 +114,22 @@ def load(path: Path, job: Digest, parameter_count: int) -> InnerState | None:
             raise StateLost(f"{path}: written by another version")
     if found != job or header.get("parameters") != parameter_count:
         raise StateLost(f"{path}: belongs to another model or configuration")
-    body = memoryview(payload)[LENGTH.size + length :]
-    if len(body) != VECTORS * FP32.itemsize * parameter_count:
+    start = _body_start(length)
+    size_bytes = VECTORS * FP32.itemsize * parameter_count
+    if os.fstat(file.fileno()).st_size != start + size_bytes:
         raise StateLost(f"{path}: torn")
-    vectors_D = np.frombuffer(body, FP32).reshape(VECTORS, -1).copy()
+    # ours to write, for torch takes no array that is read-only; nothing of it comes to the file
+    vectors_D = np.memmap(file, FP32, "c", start, (VECTORS, parameter_count)).view(np.ndarray)
     if [_root(vector_D) for vector_D in vectors_D] != header.get("roots"):
         raise StateLost(f"{path}: damaged")
     first_D, second_D, residual_D, tried_first_D, tried_second_D, tried_residual_D = vectors_D
     settled = Carried(first_D, second_D, residual_D, settled_steps)
     tried = Carried(tried_first_D, tried_second_D, tried_residual_D, tried_steps)
     return InnerState(settled, tried, settled_round, sealed_round)
+
+
+def _body_start(header_bytes: int) -> int:
+    return -(-(LENGTH.size + header_bytes) // ALIGNMENT) * ALIGNMENT
 
 
 def _vectors(carried: Carried) -> list[Float32Array]:

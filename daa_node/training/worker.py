@@ -190,7 +190,7 @@ class Worker:
 
     def _initial_state(self, order: Message) -> Message:
         out = self._state_to_fill(order)
-        out.weights_D[:] = genesis_weights(self._job.model, self._job.seed)
+        genesis_weights(self._job.model, self._job.seed, out.weights_D)
         out.momentum_D[:] = 0
         return self._state_manifests(out)
 

@@ -32,11 +32,19 @@ class TensorInit:
     fill: int = 0
 
 
-def initial_weights(seed: bytes, inits: Sequence[TensorInit]) -> Int32Array:
-    """The D grid weights of all tensors in order; names must differ, for each names a stream."""
+def initial_weights(
+    seed: bytes, inits: Sequence[TensorInit], out_D: Int32Array | None = None
+) -> Int32Array:
+    """The D grid weights of all tensors in order; names must differ, for each names a stream.
+
+    They come into `out_D` if given, which may be a memory map.
+    """
     specs = [init.spec for init in inits]
     assert len({spec.name for spec in specs}) == len(specs)
-    weights_D = np.empty(parameter_count_of(specs), np.int32)
+    size = parameter_count_of(specs)
+    # a plain array: slicing a memmap makes a memmap, ten times slower
+    weights_D = np.empty(size, np.int32) if out_D is None else out_D.view(np.ndarray)
+    assert weights_D.shape == (size,)
     for init, slot in zip(inits, slots_of(specs), strict=True):
         tensor_C = weights_D[slot.start : slot.stop]
         tensor_C[:] = init.fill
