@@ -77,7 +77,13 @@ def test_it_writes_with_the_tokenizer_of_the_job(tmp_path: Path, prompt: str) ->
     model = {"type": "WordLevel", "vocab": VOCABULARY, "unk_token": "[UNK]"}
     empty = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
     cut = {"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": False}
-    whole = {"version": "1.0", "added_tokens": [], "pre_tokenizer": cut, "model": model, **empty}
+    whole: dict[str, object] = {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": cut,
+        "model": model,
+        **empty,
+    }
     tokenizer.write_text(json.dumps(whole))
     data = DataConfig(kind="text", path=tmp_path / "x", tokenizer=TokenizerFile(path=tokenizer))
     job = probed(job_of(base=base_of(save_model(tmp_path / "base"))))
