@@ -17,12 +17,12 @@ from pathlib import Path
 
 import trio
 
-from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.retention import Retention
 from daa_node.checkpoints.packing import Packing
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.observability.events import EventLog
-from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, FACTS, ChainMaker
+from tests.daa_node.checkpoints.ends import ends_of
+from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker
 
 
 def anonymous_mb() -> float:
@@ -45,9 +45,8 @@ def say(text: str) -> None:
 
 async def grow(maker: ChainMaker, rounds: int, every: int) -> None:
     """Publish so many rounds; tell of every so many."""
-    maker.chain.turns.matters = ends_epoch
     await maker.open()
-    assert [block async for block in maker.chain.turns.down_from(maker.chain.final_tip[0].id)] == []
+    await ends_of(maker.chain)
     packing = Packing(maker.chain, Retention(), EventLog(lambda: 0, lambda event: None))
     began_s, walked = time.monotonic(), 0.0
     for number in range(1, rounds + 1):
@@ -69,24 +68,16 @@ async def grow(maker: ChainMaker, rounds: int, every: int) -> None:
             )
 
 
-def ends_epoch(block: Block) -> bool:
-    """What a node's list of members asks of each block."""
-    closes = isinstance(block.payload, ResultPayload | AbortPayload)
-    return closes and block.height % EPOCH_ROUNDS == 0
-
-
 def opened(directory: Path) -> None:
     """What a start reads of the chain."""
     maker = ChainMaker(directory)
     before_mb, began_s = anonymous_mb(), time.monotonic()
 
     async def run() -> None:
-        maker.chain.turns.matters = ends_epoch
         await maker.open()
         tip, _ = maker.chain.final_tip
         await maker.chain.resume_point()
-        turns = [block async for block in maker.chain.turns.down_from(maker.chain.final_tip[0].id)]
-        say(f"{len(turns)} blocks tell who votes when")
+        say(f"{len(await ends_of(maker.chain))} blocks tell who votes when")
         say(f"tip: epoch {tip.epoch}, height {tip.height}")
 
     trio.run(run)

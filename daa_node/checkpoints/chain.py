@@ -26,7 +26,7 @@ from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, BlockId, Digest, VertexId, digest_of
 from daa_node.checkpoints.digests import Digests
-from daa_node.checkpoints.final_path import EpochEnds, FinalPath
+from daa_node.checkpoints.final_path import Descent, EpochEnds, FinalPath
 from daa_node.checkpoints.heights import Heights
 from daa_node.checkpoints.layout import (
     BLOCKS,
@@ -282,14 +282,14 @@ async def _look_up(chain: ChainStore) -> None:
     tip_id = chain.final_tip[0].id
     if chain.path.newest == tip_id:
         return
-    above, below = list[Block](), None
+    above, below = Descent(certified=chain.certified), None
     async with aclosing(chain.path_down(tip_id)) as path_down:
         async for block in path_down:
             if block in chain.path:
                 below = block
                 break
-            above.append(block)
-    chain.path.lead_on(below, above, chain.certified)
+            above.add(block)
+    chain.path.lead_on(below, above)
 
 
 async def _height_of(chain: ChainStore, vertex_id: VertexId) -> int | None:

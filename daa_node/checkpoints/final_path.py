@@ -5,7 +5,7 @@ place in the part that begins below it, and no id of what is long past stays in 
 """
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -29,6 +29,31 @@ class Furthest(NamedTuple):
     block_id: BlockId
 
 
+class Descent:
+    """Blocks as they are met on a way down, in few bytes each: it may be a whole chain's."""
+
+    def __init__(self, blocks: Iterable[Block] = (), certified: Container[bytes] = ()) -> None:
+        """`certified` tells whose own finalization is here."""
+        self._rows = bytearray()
+        self._certified = certified
+        for block in blocks:
+            self.add(block)
+
+    def add(self, block: Block) -> None:
+        """The next one, below those before."""
+        # Nothing but empty blocks is ever left beside the path, above the end of an epoch.
+        is_settled = not isinstance(block.payload, EmptyPayload)
+        is_certified = block.id in self._certified
+        self._rows += _PLACE.pack(block.epoch, block.view, block.id, is_certified)
+        self._rows.append(is_settled)
+
+    def upwards(self) -> Iterator[tuple[bytes, bool]]:
+        """Rows of the path, oldest first, each with whether no proof of an epoch's end moves it."""
+        size = _PLACE.size + 1
+        for at in range(len(self._rows) - size, -1, -size):
+            yield bytes(self._rows[at : at + size - 1]), bool(self._rows[at + size - 1])
+
+
 class FinalPath:
     """Final blocks, oldest first; what is long past is read: that raises StorageFailed."""
 
@@ -45,13 +70,10 @@ class FinalPath:
         """Whether it is one of the newest, which are not closed."""
         return self._place_in(self._rows.rest, block) is not None
 
-    def lead_on(
-        self, below: Block | None, above: Sequence[Block], certified: Container[bytes]
-    ) -> None:
-        """`above`, newest first, stand on `below`; what stood there only carried an epoch's proof.
+    def lead_on(self, below: Block | None, above: Descent) -> None:
+        """`above` stand on `below`; what stood there only carried an epoch's proof.
 
-        None: they are the whole path. `below` is one of the newest. `certified` tells whose own
-        finalization is here.
+        None: they are the whole path. `below` is one of the newest.
         """
         place = -1
         if below is not None:
@@ -60,11 +82,9 @@ class FinalPath:
             place = self._rows.closed + found
         self._rows.cut(place + 1)
         self._settled = min(self._settled, len(self._rows))
-        for block in reversed(above):
-            slot = (block.epoch, block.view)
-            self._rows.append(_PLACE.pack(*slot, block.id, block.id in certified))
-            # Nothing but empty blocks is ever left beside the path, above the end of an epoch.
-            if not isinstance(block.payload, EmptyPayload):
+        for row, is_settled in above.upwards():
+            self._rows.append(row)
+            if is_settled:
                 self._settled = len(self._rows)
 
     def certify(self, block: Block) -> None:

@@ -5,9 +5,14 @@ last thing before files are packed.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from daa_consensus.bft.messages import Block
+from daa_consensus.votes import Certificate
 from daa_dag.ids import DIGEST_BYTES, BlockId, VertexId
+from daa_node.checkpoints.digests import Digests
+from daa_node.checkpoints.final_path import EpochEnds, FinalPath
+from daa_node.checkpoints.heights import Heights
 from daa_node.checkpoints.layout import (
     CERTIFICATES,
     DELTAS,
@@ -18,12 +23,28 @@ from daa_node.checkpoints.layout import (
 )
 from daa_node.checkpoints.rows import HISTORY
 from daa_node.checkpoints.summary import SUMMARY, Summary, decode_summary, encode_summary
+from daa_node.checkpoints.turns import Turns
+from daa_node.seams import BlobStore
 
-if TYPE_CHECKING:
-    from daa_node.checkpoints.chain import ChainStore
+
+class Chain(Protocol):
+    """As much of a ChainStore as is kept, and taken up again."""
+
+    store: BlobStore
+    work: BlobStore
+    heights: Heights
+    path: FinalPath
+    furthest: EpochEnds
+    certified: Digests
+    turns: Turns
+
+    @property
+    def final_tip(self) -> tuple[Block, Certificate | None]: ...
+
+    async def look_up(self) -> None: ...
 
 
-async def recall(chain: "ChainStore", first_id: VertexId) -> BlockId | None:
+async def recall(chain: Chain, first_id: VertexId) -> BlockId | None:
     """Take up what the summary has; the newest final block that it knows.
 
     None: there is none, or it is not of what lies here, and what was taken up counts for nothing.
@@ -45,7 +66,7 @@ async def recall(chain: "ChainStore", first_id: VertexId) -> BlockId | None:
     return summary.tip if whole else None
 
 
-async def is_pack_due(chain: "ChainStore", kinds: Sequence[str], files_min: int) -> bool:
+async def is_pack_due(chain: Chain, kinds: Sequence[str], files_min: int) -> bool:
     """Whether so many files of these kinds lie there; then the summary is written.
 
     Raises StorageFailed.
@@ -79,7 +100,7 @@ async def is_pack_due(chain: "ChainStore", kinds: Sequence[str], files_min: int)
     return True
 
 
-async def _counts(chain: "ChainStore", summary: Summary) -> bool:
+async def _counts(chain: Chain, summary: Summary) -> bool:
     """Whether packs, with files that it knows, hold as much as it counts."""
     loose = {kind: await chain.store.record_names(kind, packed=False) for kind in PROOFS}
     told = {final_name(block_id) for block_id in summary.loose}

@@ -9,7 +9,7 @@ import trio
 from daa_consensus.bft.messages import Block, EmptyPayload, ResultPayload
 from daa_dag.ids import BlockId, ChainId, Digest, VertexId, digest_of
 from daa_node.checkpoints import final_path, rows
-from daa_node.checkpoints.final_path import EpochEnds, FinalPath, Furthest
+from daa_node.checkpoints.final_path import Descent, EpochEnds, FinalPath, Furthest
 from daa_node.checkpoints.heights import Heights
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import ReplayedState
@@ -83,9 +83,9 @@ async def test_a_final_block_is_found_on_the_disk_and_in_memory() -> None:
     blocks = blocks_of(23)
     certified = {block.id for block in blocks[::4]}
     path = FinalPath(work_store())
-    path.lead_on(None, blocks[:1], certified)
+    path.lead_on(None, Descent(blocks[:1], certified))
     for at in range(1, len(blocks), 2):
-        path.lead_on(blocks[at - 1], blocks[at : at + 2][::-1], certified)
+        path.lead_on(blocks[at - 1], Descent(blocks[at : at + 2][::-1], certified))
         await path.close()
     stranger = blocks_of(2)[1]
     assert (
@@ -104,15 +104,15 @@ async def test_a_final_block_is_found_on_the_disk_and_in_memory() -> None:
 async def test_blocks_that_only_carry_a_proof_are_never_closed() -> None:
     blocks = blocks_of(8)
     path = FinalPath(work_store())
-    path.lead_on(None, blocks[:2][::-1], ())
+    path.lead_on(None, Descent(blocks[:2][::-1], ()))
     trailing, below = list[Block](), blocks[1]
     for view in range(100, 110):
         below = Block(ChainId(bytes(32)), 0, view, 1, below.id, view - 1, EmptyPayload())
         trailing.append(below)
-    path.lead_on(blocks[1], trailing[::-1], ())
+    path.lead_on(blocks[1], Descent(trailing[::-1], ()))
     await path.close()
     assert path.kept().parts == ()
-    path.lead_on(blocks[1], blocks[2:][::-1], ())
+    path.lead_on(blocks[1], Descent(blocks[2:][::-1], ()))
     await path.close()
     assert await path.above(blocks[0], 20) == [block.id for block in blocks[1:]]
 
@@ -122,9 +122,9 @@ async def test_the_block_that_an_epoch_ends_with_stays_whatever_stands_above() -
     assert isinstance(blocks[3].payload, ResultPayload)
     path = FinalPath(work_store())
     proof = Block(ChainId(bytes(32)), 0, 7, 3, blocks[3].id, 6, EmptyPayload())
-    path.lead_on(None, [proof, *blocks[3::-1]], ())
+    path.lead_on(None, Descent([proof, *blocks[3::-1]], ()))
     await path.close()  # four are settled, as many as fill a part
-    path.lead_on(blocks[3], blocks[:3:-1], ())
+    path.lead_on(blocks[3], Descent(blocks[:3:-1], ()))
     await path.close()
     assert len(path.kept().parts) == 1
     assert await path.above(blocks[0], 20) == [block.id for block in blocks[1:]]

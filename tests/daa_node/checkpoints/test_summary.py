@@ -1,12 +1,10 @@
 """A start that reads the summary knows what one that reads the whole chain does."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import trio
 
-from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.ids import BlockId, digest_of
 from daa_node.checkpoints import final_path, rows
 from daa_node.checkpoints.chain import ChainStore
@@ -21,35 +19,9 @@ from daa_node.checkpoints.summary import (
     encode_summary,
 )
 from daa_node.errors import StorageFailed
+from tests.daa_node.checkpoints.ends import ends_of
 from tests.daa_node.checkpoints.filling_disk import filling
-from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, FACTS, ChainMaker
-
-
-class Ends:
-    """Follows nothing but the ends of epochs, and records their blocks."""
-
-    def __init__(self) -> None:
-        self.blocks: list[BlockId] = []
-
-    def matters(self, block: Block) -> bool:
-        closes = isinstance(block.payload, ResultPayload | AbortPayload)
-        return closes and block.height % EPOCH_ROUNDS == 0
-
-    def recall(self, record: bytes) -> bool:
-        self.blocks = [BlockId(record[at : at + 32]) for at in range(0, len(record), 32)]
-        return True
-
-    def follow(self, blocks: Sequence[Block]) -> None:
-        self.blocks += [block.id for block in blocks]
-
-    def record(self) -> bytes:
-        return b"".join(self.blocks)
-
-
-async def ends_of(chain: ChainStore) -> list[BlockId]:
-    ends = Ends()
-    await chain.turns.lead_on(ends, chain.final_tip[0].id)
-    return ends.blocks
+from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker
 
 
 async def known(maker: ChainMaker) -> tuple[object, ...]:

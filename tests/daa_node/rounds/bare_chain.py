@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Set
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.ids import BlockId, VertexId
-from daa_node.checkpoints.final_path import EpochEnds, FinalPath
+from daa_node.checkpoints.final_path import Descent, EpochEnds, FinalPath
 from tests.daa_node.agreement.memory_disk import work_store
 
 
@@ -21,7 +21,7 @@ class BareChain:
         work = work_store()
         self.furthest = EpochEnds(work)
         self.path = FinalPath(work)
-        self.path.lead_on(None, [genesis], ())
+        self.path.lead_on(None, Descent([genesis], ()))
 
     def publish(self, blocks: Iterable[Block], certificate: Certificate) -> None:
         """Blocks on top; `certificate` finalizes the last of them."""
@@ -45,7 +45,7 @@ class BareChain:
             self._trailing.clear()
             self._chain.append(block)
         self._blocks[block.id] = block
-        self.path.lead_on(self._blocks[block.parent_id], [block], ())
+        self.path.lead_on(self._blocks[block.parent_id], Descent([block], ()))
 
     async def block(self, block_id: BlockId) -> Block | None:
         return self._blocks.get(block_id)
