@@ -13,7 +13,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.cli import identity
 from daa_node.cli.cluster import settings
-from daa_node.genesis import Job, chain_facts
+from daa_node.genesis import Genesis, Job, chain_facts
 from daa_node.rounds.config import EndConfig
 from daa_node.training.config import DataConfig, ModelConfig
 from tests.daa_node.cli.conftest import Command
@@ -37,12 +37,17 @@ def node_of(directory: Path, job: Job) -> Path:
     record = identity.make_record(identity.open_node(directory))
     made = genesis.create(job, [("n", record)], bytes(genesis.NONCE_BYTES))
     (directory / "genesis.json").write_text(made.as_text())
+    begin_chain(directory, made)
+    return directory
+
+
+def begin_chain(directory: Path, made: Genesis) -> None:
+    """The genesis vertex, without the state of first weights that come from elsewhere."""
     facts = chain_facts(made)
     vertex = genesis_vertex(facts.states.first_state, made.committee.root)
     store = DiskBlobStore(directory / "chain")
     chain = ChainStore(store, DiskBlobStore(directory / "work"), facts.limits)
     trio.run(chain.open, vertex, genesis_block(made.chain_id, vertex.vertex_id))
-    return directory
 
 
 def test_the_newest_checkpoint_writes_and_the_same_seed_writes_the_same(
