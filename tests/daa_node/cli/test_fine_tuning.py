@@ -58,7 +58,7 @@ def test_friends_found_a_network_and_export_what_it_came_to(
     from peft import PeftModel
 
     adapted = PeftModel.from_pretrained(load_plain(tmp_path / "tiny"), out)
-    assert adapted.peft_config["default"].r == 2
+    assert adapted.peft_config["default"].to_dict()["r"] == 2
     writing = ("sample", "--prompt", "To be", "--tokens", "3", "--dir", node)
     absent = command(*writing)
     assert (absent.code, "n/tiny/config.json: cannot read this file" in absent.err) == (2, True)
