@@ -53,12 +53,14 @@ class _Node:
         loop = wiring.make_loop(runner, catch_up, agreement, self._drain)
         membership_requests = wiring.make_membership_requests(agreement)
         membership_requests.serve()
+        invitations = wiring.make_invitations(runner)
+        await invitations.load()
         gossip = wiring.make_gossip()
         discovery = wiring.open_doors(runner, gossip)
         handlers = wiring.handlers(
             *(runner, loop, agreement, disputes, membership_requests, self._ended, self._drain)
         )
-        parts.control.set_handlers(handlers.by_command())
+        parts.control.set_handlers({**handlers.by_command(), **invitations.by_command()})
         async with trio.open_nursery() as nursery:
             await parts.start_outside(nursery)
             parts.events.emit(

@@ -14,9 +14,14 @@ from daa_consensus.bft.messages import genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.enrolment import Enrolment
+from daa_consensus.roll import Roll, RollRules
 from daa_consensus.votes import Kind
+from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.retention import Retention
 from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.invitations import Invitations, RollDesk
 from daa_node.agreement.member_list import MemberList
 from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.agreement.messages import message_bytes_max
@@ -309,6 +314,7 @@ class Wiring:
             health=self.health,
             fault=self.contacts.fault,
             bytes_sent=self.bytes_sent,
+            anchor=parts.anchor,
         )
         every, retention = job.checkpoints.snapshot_every, parts.config.storage.retention
         snapshots = Snapshots(self.chain, every, retention, parts.events)
@@ -318,7 +324,20 @@ class Wiring:
             runner_parts, round_rules(job), job.end, snapshots, newest, resumed.height
         )
         scout = Scout(runner, agreement, self.chain, self._peers, self.contacts, parts.events)
-        return runner, scout, CatchUp(runner, runner_parts, scout.found, self.holders.find)
+        catch_up = CatchUp(
+            runner, runner_parts, scout.found, self.holders.find, self._is_far(every, retention)
+        )
+        return runner, scout, catch_up
+
+    def _is_far(self, snapshot_every: int, retention: Retention) -> Callable[[Vertex], bool]:
+        """Who keeps a few vertices needs no more; who has none yet, and keeps few, still less."""
+        kept = retention.vertices_restorable
+
+        def is_far(newest: Vertex) -> bool:
+            behind = self._member_list.told_height() - newest.height
+            return kept is not None and behind > (kept if newest.height else 2 * snapshot_every)
+
+        return is_far
 
     def make_loop(
         self, runner: JobRunner, catch_up: CatchUp, agreement: WanBft, drain: trio.Event
@@ -345,6 +364,20 @@ class Wiring:
             self.contacts.member_peers,
             self._parts.transport.connected,
         )
+
+    def make_invitations(self, runner: JobRunner) -> Invitations:
+        parts = self._parts
+
+        async def let_in(_enrolment: Enrolment, _peer_id: PeerId) -> None:
+            raise Unavailable("the trainers of this network are those of its genesis")
+
+        # whose trainers are those of its genesis
+        desk = RollDesk(lambda: Roll(RollRules()), lambda: runner.round + 1, let_in)
+        outside = parts.clock, parts.entropy
+        told, events = self.relaying.told, parts.events
+        made = Invitations(self.me, self.validators, desk, parts.work_store, outside, told, events)
+        made.serve(self._requests, self._directory.node_of, self.contacts.blame)
+        return made
 
     def make_gossip(self) -> Gossip:
         parts, told = self._parts, self._member_list.told_height
