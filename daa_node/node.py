@@ -80,6 +80,7 @@ class _Node:
             if job.spot_checks.is_on and job.model.is_canonical:
                 nursery.start_soon(canaries.run)
             nursery.start_soon(membership_requests.run)
+            nursery.start_soon(invitations.run)
             if wiring.volunteers is not None:
                 nursery.start_soon(wiring.volunteers.run)
             reason = await self._live(loop, runner, agreement)

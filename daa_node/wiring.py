@@ -14,12 +14,9 @@ from daa_consensus.bft.messages import genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import VALIDATORS_MAX
-from daa_consensus.enrolment import Enrolment
 from daa_consensus.roll import Roll, RollRules
 from daa_consensus.votes import Kind
-from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
-from daa_dag.retention import Retention
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.invitations import Invitations, RollDesk
 from daa_node.agreement.member_list import MemberList
@@ -60,7 +57,7 @@ from daa_node.network.reachability import Reachability
 from daa_node.network.relaying import CAPABILITY, Relaying
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
-from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.catch_up import CatchUp, far_behind
 from daa_node.rounds.claims import Claims
 from daa_node.rounds.first_weights import FirstWeights
 from daa_node.rounds.job_runner import JobRunner, RunnerParts
@@ -325,19 +322,10 @@ class Wiring:
         )
         scout = Scout(runner, agreement, self.chain, self._peers, self.contacts, parts.events)
         catch_up = CatchUp(
-            runner, runner_parts, scout.found, self.holders.find, self._is_far(every, retention)
+            *(runner, runner_parts, scout.found, self.holders.find),
+            is_far=far_behind(self._member_list.told_height, retention, every),
         )
         return runner, scout, catch_up
-
-    def _is_far(self, snapshot_every: int, retention: Retention) -> Callable[[Vertex], bool]:
-        """Who keeps a few vertices needs no more; who has none yet, and keeps few, still less."""
-        kept = retention.vertices_restorable
-
-        def is_far(newest: Vertex) -> bool:
-            behind = self._member_list.told_height() - newest.height
-            return kept is not None and behind > (kept if newest.height else 2 * snapshot_every)
-
-        return is_far
 
     def make_loop(
         self, runner: JobRunner, catch_up: CatchUp, agreement: WanBft, drain: trio.Event
@@ -368,11 +356,10 @@ class Wiring:
     def make_invitations(self, runner: JobRunner) -> Invitations:
         parts = self._parts
 
-        async def let_in(_enrolment: Enrolment, _peer_id: PeerId) -> None:
+        async def nobody(*_who: object) -> None:
             raise Unavailable("the trainers of this network are those of its genesis")
 
-        # whose trainers are those of its genesis
-        desk = RollDesk(lambda: Roll(RollRules()), lambda: runner.round + 1, let_in)
+        desk = RollDesk(lambda: Roll(RollRules()), lambda: runner.round + 1, nobody, nobody)
         outside = parts.clock, parts.entropy
         told, events = self.relaying.told, parts.events
         made = Invitations(self.me, self.validators, desk, parts.work_store, outside, told, events)

@@ -10,8 +10,11 @@ all such together are answered at a pace. A refusal is a word: its own host says
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import trio
 
 from daa_consensus.enrolment import (
     ENROLMENT_BYTES_MAX,
@@ -54,6 +57,7 @@ KIND, NAME = "invites", "book"  # of its record in the work store
 GUESSES_PER_S, GUESSES_BURST = 0.5, 16.0
 EXPIRES_S_MIN, EXPIRES_S_MAX = 60, 366 * 86_400
 SECOND_NS = 1_000_000_000
+LOOK_S = 2.0  # whether who came is in: a round takes as long at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,14 @@ class RollDesk:
     """What invites have to do with the trainers' roll.
 
     `let_in` puts an enrolment that a peer hands in, and our word for it where one is needed, before
-    everybody. It raises Unavailable, UserError and StorageFailed where that cannot be.
+    everybody; `vouch` says that word again for who has enrolled here. Both raise Unavailable,
+    UserError and StorageFailed where that cannot be.
     """
 
     now: Callable[[], Roll]
     next_round: Callable[[], int]
     let_in: Callable[[Enrolment, PeerId], Awaitable[None]]
+    vouch: Callable[[NodeId], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,27 @@ class Invitations:
         """Answer who brings one from now on; `node_of` knows who has proved its name."""
         self._blame, self._node_of = blame, node_of
         requests.register(REQUEST, self._answer)
+
+    async def run(self) -> None:
+        """See to it that who has come gets in, over our restarts and theirs. Until cancelled."""
+        while True:
+            await trio.sleep(LOOK_S)
+            if self._book.coming:
+                with suppress(StorageFailed):  # the next look comes soon
+                    await self._see_in()
+
+    async def _see_in(self) -> None:
+        async with self._turn:
+            roll = self._desk.now()
+            entered = [name for name in self._book.coming if roll.entry_of(name) is not None]
+            if entered:
+                await self._keep(self._book.with_in(entered))
+            self._vouched(roll)  # forgets what has lapsed
+            for name in self._book.coming:
+                if name not in self._promised and roll.rules.admission is Admission.VOUCHED:
+                    with suppress(Unavailable, UserError):  # it has not enrolled here since
+                        await self._desk.vouch(name)
+                        self._promised[name] = enrolment_until(self._desk.next_round())
 
     def by_command(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """What the operator may ask."""
@@ -267,6 +294,8 @@ class Invitations:
         entry = None if subject is None else roll.entry_of(subject)
         if entry is not None:
             return None if entry.until is None else Refusal.GOING
+        if subject in issued.used_by and subject not in issued.coming:
+            return Refusal.GONE
         if self._me not in members:
             return Refusal.NO_MEMBER
         if roll.rules.admission is Admission.CLOSED:

@@ -1,13 +1,13 @@
 """The invites of one validator: of each token the digest, for how many, until when, and who came.
 
-    issued --a node comes--> used, once a node ... --all uses--> used up
+    issued --a node comes--> coming --on the roll--> in, once a node ... --all uses--> used up
        `--its time ends--> expired      `--its maker says so--> revoked
 
 Pure. A token itself is never kept: who reads the book joins nobody. Who has come once may come
-again, which costs no second use: a joiner is killed now and then.
+again until it is in, which costs no second use: a joiner is killed now and then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -17,7 +17,7 @@ from daa_dag.ids import DIGEST_BYTES, Digest, NodeId, digest_of
 
 INVITES_MAX = 256  # what is over goes first, the oldest before others
 USES_MAX = 256
-BOOK_BYTES_MAX = INVITES_MAX * (USES_MAX * (DIGEST_BYTES + 3) + 128)
+BOOK_BYTES_MAX = INVITES_MAX * (2 * USES_MAX * (DIGEST_BYTES + 3) + 128)
 BOOK_VERSION = 1
 NAME_CHARACTERS = 8  # of a digest, for people
 TIME_NS_MAX = 2**63 - 1
@@ -36,6 +36,7 @@ class Refusal(StrEnum):
     NO_MEMBER = "no-member"  # the inviter votes no more: its word brings in nobody
     MEMBER = "member"  # who comes votes already
     GOING = "going"  # it is about to leave the roll
+    GONE = "gone"  # it was in by this invite, and is in no more
     NOT_NOW = "not-now"  # the inviter cannot pass it on at present: come again
 
 
@@ -47,6 +48,7 @@ class Issued:
     uses: int
     expires_ns: int
     used_by: tuple[NodeId, ...] = ()
+    coming: tuple[NodeId, ...] = ()  # of these, who was not on the roll yet
     revoked: bool = False
 
     @property
@@ -58,7 +60,7 @@ class Issued:
         if self.revoked:
             return Refusal.REVOKED
         if subject in self.used_by:
-            return None
+            return None  # whether it has gone since, the roll says
         if now_ns >= self.expires_ns:
             return Refusal.EXPIRED
         return Refusal.USED_UP if len(self.used_by) >= self.uses else None
@@ -95,7 +97,22 @@ class InviteBook:
     def with_use(self, used: Issued, subject: NodeId) -> "InviteBook":
         if subject in used.used_by:
             return self
-        return self._with(replace(used, used_by=(*used.used_by, subject)))
+        coming = (*used.coming, subject)
+        return self._with(replace(used, used_by=(*used.used_by, subject), coming=coming))
+
+    def with_in(self, names: Collection[NodeId]) -> "InviteBook":
+        """These are on the roll: a word for one of them was said, and is not said again."""
+        return InviteBook(
+            tuple(
+                replace(one, coming=tuple(name for name in one.coming if name not in names))
+                for one in self.issued
+            )
+        )
+
+    @property
+    def coming(self) -> list[NodeId]:
+        """Who came with an invite that holds, and was not on the roll yet."""
+        return [name for one in self.issued if not one.revoked for name in one.coming]
 
     def without(self, gone: Issued) -> "InviteBook":
         """Revoked: it lets nobody in again; who has come stays."""
@@ -113,7 +130,10 @@ def _is_over(one: Issued, now_ns: int) -> bool:
 
 def encode_book(book: InviteBook) -> bytes:
     rows: list[canonical.Value] = [
-        [one.digest, one.uses, one.expires_ns, list(one.used_by), int(one.revoked)]
+        [
+            *(one.digest, one.uses, one.expires_ns),
+            *(list(one.used_by), list(one.coming), int(one.revoked)),
+        ]
         for one in book.issued
     ]
     return canonical.encode([BOOK_VERSION, rows])
@@ -130,10 +150,26 @@ def decode_book(payload: bytes) -> InviteBook:
 
 def _issued_from(row: object) -> Issued:
     match row:
-        case [bytes(digest), int(uses), int(expires_ns), list(used_by), 0 | 1 as revoked]:
-            names = [name for name in used_by if isinstance(name, bytes)]
-            sizes: Sequence[int] = [len(digest), *map(len, names)]
-            if set(sizes) == {DIGEST_BYTES} and len(names) == len(used_by) <= uses <= USES_MAX:
-                comers = tuple(NodeId(name) for name in names)
-                return Issued(Digest(digest), uses, expires_ns, comers, bool(revoked))
+        case [
+            bytes(digest),
+            int(uses),
+            int(expires_ns),
+            list(used_by),
+            list(coming),
+            0 | 1 as over,
+        ]:
+            came, waits = _names(used_by), _names(coming)
+            if (
+                len(digest) == DIGEST_BYTES
+                and len(came) <= uses <= USES_MAX
+                and {*waits} <= {*came}
+            ):
+                return Issued(Digest(digest), uses, expires_ns, came, waits, bool(over))
     raise NotCanonical("an invite in the book has another form")
+
+
+def _names(values: list[object]) -> tuple[NodeId, ...]:
+    names = [NodeId(name) for name in values if isinstance(name, bytes)]
+    if len(names) != len(values) or any(len(name) != DIGEST_BYTES for name in names):
+        raise NotCanonical("who came is a list of names")
+    return tuple(names)

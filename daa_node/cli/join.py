@@ -63,6 +63,8 @@ REFUSED: Mapping[Refusal, str] = {
     "nobody. Ask one that is",
     Refusal.MEMBER: "this node is a validator of that network already. To run it: `daa-node run`",
     Refusal.GOING: "this node is about to leave that network's trainers. Try again in some rounds",
+    Refusal.GONE: "this node was a trainer of that network by this invite, and is none any more. "
+    "Ask for another one",
     Refusal.NOT_NOW: "the validator cannot pass it on at present. Try again in a minute; the same "
     "invite still holds",
 }

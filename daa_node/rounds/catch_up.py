@@ -18,6 +18,7 @@ import trio
 from daa_consensus.bft.messages import Block
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId, VertexId
+from daa_dag.retention import Retention
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import NotHeld, PeerFault, Unavailable
@@ -32,6 +33,19 @@ from daa_node.rounds.state_sync import StateSync, step_to
 PATIENCE_S = 3.0
 
 Bring = Callable[[NodeId], Awaitable[Page | None]]
+
+
+def far_behind(
+    told_height: Callable[[], int], retention: Retention, snapshot_every: int
+) -> Callable[[Vertex], bool]:
+    """Who keeps a few vertices needs no more; who has none yet, and keeps few, still less."""
+    kept = retention.vertices_restorable
+
+    def is_far(newest: Vertex) -> bool:
+        behind = told_height() - newest.height
+        return kept is not None and behind > (kept if newest.height else 2 * snapshot_every)
+
+    return is_far
 
 
 class CatchUp:

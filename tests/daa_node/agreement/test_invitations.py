@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
+import trio
 
 from daa_consensus.committee import Committee, Validator
 from daa_consensus.enrolment import Enroll, Enrolment, TrainerRequest, Vouch
@@ -13,6 +14,7 @@ from daa_dag.ids import ChainId, Digest, NodeId
 from daa_node.agreement import invite_book
 from daa_node.agreement.invitations import (
     GUESSES_BURST,
+    LOOK_S,
     Invitations,
     Prospect,
     RollDesk,
@@ -63,6 +65,7 @@ class Desk:
         self.roll, self.round, self.outside = Roll(self.rules), 10, Outside()
         self.offered: list[tuple[Enrolment, PeerId]] = []
         self.blamed: list[tuple[PeerId, str]] = []
+        self.vouched: list[NodeId] = []
         self.full = False
         self.handlers: dict[str, Any] = {}
         self.made = self.started()
@@ -79,7 +82,7 @@ class Desk:
             {k.node_id: k.peer_id for k in members},
             [k.node_id for k in members],
         )
-        desk = RollDesk(lambda: self.roll, lambda: self.round, self.let_in)
+        desk = RollDesk(lambda: self.roll, lambda: self.round, self.let_in, self.vouch)
         made = Invitations(
             self.keys.node_id,
             validators,
@@ -100,6 +103,11 @@ class Desk:
         if self.full:
             raise Unavailable("no place")
         self.offered.append((enrolment, peer_id))
+
+    async def vouch(self, name: NodeId) -> None:
+        if self.full:
+            raise UserError("it has not enrolled here")
+        self.vouched.append(name)
 
     async def token(self, uses: int = 1, expires_s: int = DAY_S) -> bytes:
         await self.made.load()
@@ -164,6 +172,34 @@ async def test_the_same_comes_again_and_costs_no_second_use() -> None:
     offered = len(desk.offered)
     assert await desk.bring(token, COMERS[0]) == Prospect(10, 4, 1, known=True)
     assert len(desk.offered) == offered + 1  # an Enroll of who is on the roll: it is back
+
+
+async def test_who_came_is_vouched_for_again_until_it_is_in_over_a_start_of_the_daemon(
+    autojump_clock: object,
+) -> None:
+    desk = Desk()
+    token = await desk.token()
+    await desk.bring(token, COMERS[0])
+    desk.made = desk.started()
+    await desk.made.load()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.made.run)
+        desk.full = True
+        await trio.sleep(10 * LOOK_S)  # it has not enrolled here since
+        desk.full = False
+        await trio.sleep(10 * LOOK_S)
+        assert desk.vouched == [COMERS[0].node_id]  # once, as long as that word may count
+        desk.round += 1000
+        await trio.sleep(10 * LOOK_S)
+        assert desk.vouched == 2 * [COMERS[0].node_id]
+        desk.enter(COMERS[0])
+        await trio.sleep(10 * LOOK_S)
+        desk.roll = Roll(desk.rules)  # and it was made to go
+        desk.round += 1000
+        await trio.sleep(10 * LOOK_S)
+        assert len(desk.vouched) == 2
+        nursery.cancel_scope.cancel()
+    assert await desk.bring(token, COMERS[0]) is Refusal.GONE
 
 
 async def test_a_start_of_the_daemon_forgets_no_use_and_no_invite() -> None:
@@ -318,7 +354,9 @@ async def test_a_damaged_book_is_told_of_and_nothing_of_it_is_believed() -> None
 
 
 def test_a_book_is_read_as_it_was_written() -> None:
-    one = invite_book.Issued(invite_book.digest_of_token(b"t"), 2, 99, (NodeId(b"n" * 32),), True)
+    one = invite_book.Issued(
+        invite_book.digest_of_token(b"t"), 2, 99, (NodeId(b"n" * 32),), (), True
+    )
     book = InviteBook((one,))
     assert decode_book(encode_book(book)) == book
 

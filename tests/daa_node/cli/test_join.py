@@ -11,13 +11,13 @@ import trio
 
 from daa_consensus.enrolment import Enroll, Enrolment
 from daa_consensus.roll import Admission, Entry, Roll, RollRules
-from daa_dag.ids import ChainId
+from daa_dag.ids import ChainId, NodeId
 from daa_node import genesis
 from daa_node.agreement.invitations import Invitations, RollDesk
 from daa_node.cli import join
 from daa_node.cli.join import Hands, Wanted
 from daa_node.cli.speed import Speed
-from daa_node.errors import PeerFault, UserError
+from daa_node.errors import PeerFault, Unavailable, UserError
 from daa_node.network.invite_text import Invite, decode_invite, encode_invite
 from daa_node.seams import Address, BlobStore, PeerId
 from tests.daa_node.agreement.memory_disk import Disk
@@ -42,6 +42,10 @@ class Outside:
         return b"t" * size_bytes
 
 
+async def nobody(_name: NodeId) -> None:
+    raise Unavailable("has not enrolled here")
+
+
 @dataclass
 class Inviter:
     """A validator as a joiner meets it, over real sockets; its roll is the test's."""
@@ -64,7 +68,7 @@ class Inviter:
         async def let_in(enrolment: Enrolment, _peer_id: PeerId) -> None:
             self.offered.append(enrolment)
 
-        desk = RollDesk(lambda: self.roll, lambda: 301, let_in)
+        desk = RollDesk(lambda: self.roll, lambda: 301, let_in, nobody)
         self.invitations = Invitations(
             keys.node_id,
             validators,
