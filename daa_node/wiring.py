@@ -327,6 +327,21 @@ class Wiring:
         )
         return runner, scout, catch_up
 
+    def make_invitations(self, runner: JobRunner) -> Invitations:
+        parts = self._parts
+
+        async def nobody(*_who: object) -> None:
+            raise Unavailable("the trainers of this network are those of its genesis")
+
+        desk = RollDesk(lambda: Roll(RollRules()), lambda: runner.round + 1, nobody, nobody)
+        outside = parts.clock, parts.entropy
+        told, events = self.relaying.told, parts.events
+        invitations = Invitations(
+            self.me, self.validators, desk, parts.work_store, outside, told, events
+        )
+        invitations.serve(self._requests, self._directory.node_of, self.contacts.blame)
+        return invitations
+
     def make_loop(
         self, runner: JobRunner, catch_up: CatchUp, agreement: WanBft, drain: trio.Event
     ) -> AutonomyLoop:
@@ -352,19 +367,6 @@ class Wiring:
             self.contacts.member_peers,
             self._parts.transport.connected,
         )
-
-    def make_invitations(self, runner: JobRunner) -> Invitations:
-        parts = self._parts
-
-        async def nobody(*_who: object) -> None:
-            raise Unavailable("the trainers of this network are those of its genesis")
-
-        desk = RollDesk(lambda: Roll(RollRules()), lambda: runner.round + 1, nobody, nobody)
-        outside = parts.clock, parts.entropy
-        told, events = self.relaying.told, parts.events
-        made = Invitations(self.me, self.validators, desk, parts.work_store, outside, told, events)
-        made.serve(self._requests, self._directory.node_of, self.contacts.blame)
-        return made
 
     def make_gossip(self) -> Gossip:
         parts, told = self._parts, self._member_list.told_height

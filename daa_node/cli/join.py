@@ -300,12 +300,16 @@ class Hands:
     run: Callable[[Wanted, Joined], None] = _run
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def told(invite: Invite, found: Found, costs: Costs, free_bytes: int, speed: Speed) -> list[str]:
     """What a person wants to know before the yes."""
     made, prospect = found.made, found.prospect
     job, model = made.job, made.job.model
     code = f" of {model.path}, somebody's code" if model.path is not None else ""
-    fit = speed.steps_in_time
+    fit, noun = speed.steps_in_time, "pictures" if job.data.are_pictures else "tokens"
     pace = f"{fit} of a round's {speed.steps_max} steps fit into its {speed.train_s:.1f} s"
     if fit == 0:
         pace = f"NOT ONE step fits into a round's {speed.train_s:.1f} s: it would never count"
@@ -319,13 +323,13 @@ def told(invite: Invite, found: Found, costs: Costs, free_bytes: int, speed: Spe
         f"network    {job.name}, chain {made.chain_id.hex()}",
         f"model      {model.kind}{code}, {model.parameter_count():,} parameters",
         f"data       {job.data.kind}",
-        f"by whom    {prospect.validators} validators and {prospect.trainers} trainers; round "
-        f"{prospect.next_round} comes next",
+        f"by whom    {_count(prospect.validators, 'validator')} and "
+        f"{_count(prospect.trainers, 'trainer')}; round {prospect.next_round} comes next",
         f"invited by {invite.inviter.hex()}",
         f"download   about {report.size(costs.download_bytes)}: {chunks}",
         f"each round about {report.size(costs.round_bytes)} down",
         f"disk       about {report.size(costs.disk_bytes)}, {report.size(free_bytes)} are free",
         f"device     {speed.device}",
-        f"speed      {speed.tokens_per_s:,.0f} tokens a second; {pace}",
+        f"speed      {speed.tokens_per_s:,.0f} {noun} a second; {pace}",
         f"reach      {reach}",
     ]
