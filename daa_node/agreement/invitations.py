@@ -22,12 +22,14 @@ from daa_consensus.enrolment import (
     Enrolment,
     decode_enrolment,
     encode_enrolment,
+    signer_of,
 )
 from daa_consensus.errors import BadMessage
-from daa_consensus.roll import ASKED_ROUNDS, Admission, Roll
+from daa_consensus.roll import Admission, Roll
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import ChainId, NodeId
+from daa_node.agreement.enrolment_requests import EXPIRY_ROUNDS, EnrolmentRequests
 from daa_node.agreement.invite_book import (
     INVITES_MAX,
     USES_MAX,
@@ -83,6 +85,27 @@ class Prospect:
     validators: int
     trainers: int
     known: bool  # whether the joiner is on the roll already
+
+
+def desk_of(enrolments: EnrolmentRequests) -> RollDesk:
+    """Of one node's roll, and its word for trainers."""
+
+    def now() -> Roll:
+        return enrolments.validators.now.roll
+
+    async def vouch(name: NodeId) -> None:
+        await enrolments.vouch(name)
+
+    async def let_in(enrolment: Enrolment, peer_id: PeerId) -> None:
+        subject, roll = signer_of(enrolment.request.action), now()
+        entry = roll.entry_of(subject)
+        if entry is not None and not entry.is_idle(roll.round + 1):
+            return  # it is in, and was not away for long
+        enrolments.offer(enrolment, peer_id)
+        if roll.rules.admission is Admission.VOUCHED and entry is None:
+            await enrolments.vouch(subject)
+
+    return RollDesk(now, lambda: now().round + 1, let_in, vouch)
 
 
 class Invitations:
@@ -374,4 +397,4 @@ def decode_answer(payload: bytes) -> Prospect | Refusal:
 
 def enrolment_until(next_round: int) -> int:
     """The last round in whose set a joiner's Enroll may stand."""
-    return next_round + ASKED_ROUNDS
+    return next_round - 1 + EXPIRY_ROUNDS

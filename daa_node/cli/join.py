@@ -157,7 +157,7 @@ class Home:
         if wanted.role not in (Role.CLOUD, Role.EDGE):
             raise UserError(f"--role {wanted.role}: cloud or edge")
         directory.check_free()
-        settings = local.settings_of(Role(wanted.role), bootstrap=invite.addresses)
+        settings = local.settings_of(Role(wanted.role), bootstrap=invite.addresses, enrolls=True)
         loaded = node_config.load("config.yaml", settings, os.environ, ())
         return cls(directory, NodeKeys.generate(), loaded.value, settings)
 

@@ -125,7 +125,9 @@ def _address_in(text: str) -> Address:
         raise UserError(f"--join: {words}") from None
 
 
-def settings_of(role: Role, port: int | None = None, bootstrap: Sequence[str] = ()) -> str:
+def settings_of(
+    role: Role, port: int | None = None, bootstrap: Sequence[str] = (), enrolls: bool = False
+) -> str:
     """What config.yaml begins with."""
     network = []
     if port is not None:
@@ -133,6 +135,8 @@ def settings_of(role: Role, port: int | None = None, bootstrap: Sequence[str] = 
     if bootstrap:
         network.append(f"  bootstrap: {json.dumps(list(bootstrap))}  # told us of the network")
     settings = identity.role_settings(role).rstrip()
+    if enrolls:
+        settings += "\nenroll: true  # it trains, and says so again whenever it was away"
     return "\n".join([settings, "network:", *network]) if network else settings
 
 

@@ -59,7 +59,7 @@ def make_nodes(
         relay = groups[index].relay
         settings = _settings(addresses.listening[index], addresses.announced, dials, relay)
         identity.create_node(directory, settings, keys[index])
-        if groups[index].role == "observer":
+        if groups[index].role in ("observer", "newcomer"):
             continue
         record = str(directory), identity.make_record(identity.open_node(directory))
         if groups[index].role == "trainer":
