@@ -326,6 +326,8 @@ class Watch:
         wrong = self.audit.extend(block)
         if wrong is not None:
             raise Broken(MEMBERS, wrong)
+        if self.audit.roll.trained:
+            self.sometimes["newcomer trained"] = len(self.audit.roll.trained)
         if block.epoch < self.audit.now.epoch and any(
             isinstance(request.action, Stake) for request in self.audit.now.applied
         ):
