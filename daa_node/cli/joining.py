@@ -46,6 +46,15 @@ REMEDIES = {
 T = TypeVar("T")
 
 
+def first_of(group: ExceptionGroup[UserError]) -> UserError:
+    """Of a group of them, however deep."""
+    first: Exception = group
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, UserError)
+    return first
+
+
 def chain_id_of(text: str) -> ChainId:
     """Raises UserError."""
     try:
@@ -105,14 +114,17 @@ class Visit:
         """What comes of `talk` with whoever answers there. Raises UserError for what fails."""
         found: list[T] = []
         failed: list[NodeError] = []
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self._transport.run)
-            try:
-                await self._meet()
-                found.append(await talk(self))
-            except (Unavailable, PeerFault, UserError) as failure:
-                failed.append(failure)
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._transport.run)
+                try:
+                    await self._meet()
+                    found.append(await talk(self))
+                except (Unavailable, PeerFault, UserError) as failure:
+                    failed.append(failure)
+                nursery.cancel_scope.cancel()
+        except* UserError as no_door:  # a port that is taken, a name that is another host's
+            failed.append(first_of(no_door))
         if not failed:
             return found[0]
         if isinstance(failed[0], UserError):

@@ -12,6 +12,7 @@ import trio
 from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.trainer_process import TrainerProcess
+from daa_node.cli.joining import first_of
 from daa_node.errors import TrainerFailed, UserError
 from daa_node.genesis import Job
 from daa_node.observability.events import TRAINER_STARTED, EventLog
@@ -46,10 +47,7 @@ def measured(job: Job, training: TrainingJob, trainer: TrainerConfig, room: Path
     try:
         return trio.run(_measured, job, training, trainer, room)
     except* UserError as refused:
-        first = refused.exceptions[0]
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        found = first
+        found = first_of(refused)
     raise UserError(f"this machine cannot train that network's job: {found}", exit_code=1)
 
 

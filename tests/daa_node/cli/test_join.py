@@ -254,3 +254,14 @@ async def test_what_to_trust_is_a_whole_id(person: Person, trust: str) -> None:
     async with inviting() as inviter:
         said = await person.joins(await inviter.invite(), trust)
     assert "64 hexadecimal digits" in said
+
+
+async def test_a_port_that_is_taken_is_said_in_one_sentence(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with inviting() as inviter:
+        port = inviter.node.address.split("/")[4]
+        monkeypatch.setenv("DAA_NETWORK__LISTEN", f"[/ip4/127.0.0.1/tcp/{port}]")
+        said = await refused(person, inviter, await inviter.invite())
+    assert port in said
+    assert "in use" in said
