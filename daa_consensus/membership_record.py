@@ -11,6 +11,7 @@ from daa_consensus.committee import Committee, Validator
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership, Rule, Seat, Waiting
 from daa_consensus.operations import Request, request_from_value
+from daa_consensus.roll import Admission, Entry, Roll, RollRules
 from daa_dag import canonical
 from daa_dag.ids import Digest, NodeId
 
@@ -40,7 +41,7 @@ def membership_value(membership: Membership) -> Mapping[str, canonical.Value]:
         "expelled": list(now.expelled),
         "seats": [[seat.name, seat.holder, seat.since] for seat in now.seats],
         "objection_epochs": now.objection_epochs,
-        "trainers": sorted(now.trainers),
+        "roll": _roll_value(now.roll),
     }
 
 
@@ -62,10 +63,32 @@ def membership_from(value: Any) -> Membership:
                 Seat(NodeId(name), NodeId(holder), since) for name, holder, since in value["seats"]
             ),
             objection_epochs=value["objection_epochs"],
-            trainers=frozenset(_names(value["trainers"])),
+            roll=_roll_from(value["roll"]),
         )
     except (LookupError, TypeError, ValueError, AssertionError) as fault:
         raise BadMessage(f"no record of a membership: {fault!r}") from None
+
+
+def _roll_value(roll: Roll) -> canonical.Value:
+    assert not roll.asked, "no set is being read"
+    rules, entries = roll.rules, list[canonical.Value]()
+    for e in roll.entries:
+        entries.append([e.name, e.keys, e.voucher, e.since, e.seen, e.planned, e.until])
+    limits = [rules.admission.value, rules.per_voucher, rules.roll_max, rules.contributors_max]
+    return [[*limits], entries, roll.round, roll.seed]
+
+
+def _roll_from(value: Any) -> Roll:
+    (admission, *limits), entries, round_, seed = value
+    return Roll(
+        RollRules(Admission(admission), *limits),
+        tuple(
+            Entry(NodeId(name), keys, None if voucher is None else NodeId(voucher), *rounds)
+            for name, keys, voucher, *rounds in entries
+        ),
+        round_,
+        Digest(seed),
+    )
 
 
 def _request_value(request: Request) -> canonical.Value:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import trio
 
-from daa_dag.ids import NodeId
+from daa_dag.ids import NodeId, VertexId
 from daa_node.api.handlers import Process
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
@@ -107,3 +107,4 @@ class NodeParts:
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None
     read_first_weights: ReadFile = lambda: None  # see rounds.first_weights
+    anchor: VertexId | None = None  # of the one past that the operator trusts

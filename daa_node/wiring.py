@@ -16,7 +16,9 @@ from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind
 from daa_dag.ids import BlobRoot, NodeId
+from daa_node.agreement.enrolment_requests import EnrolmentRequests
 from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.invitations import Invitations, desk_of
 from daa_node.agreement.member_list import MemberList
 from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.agreement.messages import message_bytes_max
@@ -55,7 +57,7 @@ from daa_node.network.reachability import Reachability
 from daa_node.network.relaying import CAPABILITY, Relaying
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
-from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.catch_up import CatchUp, far_behind
 from daa_node.rounds.claims import Claims
 from daa_node.rounds.first_weights import FirstWeights
 from daa_node.rounds.job_runner import JobRunner, RunnerParts
@@ -177,13 +179,15 @@ class Wiring:
     async def open_chain(self, first_state: StateRef) -> None:
         """Raises StorageFailed."""
         genesis = self._parts.genesis
-        vertex = genesis_vertex(first_state, genesis.committee.root)
+        begun = genesis.membership
+        vertex = genesis_vertex(first_state, begun.committee.root, begun.roll.root)
         await self.chain.open(vertex, genesis_block(genesis.chain_id, vertex.vertex_id))
 
     def make_first_weights(self) -> FirstWeights:
         parts, states = self._parts, chain_facts(self._parts.genesis).states
+        begun = parts.genesis.membership
         return FirstWeights(
-            vertex=genesis_vertex(states.first_state, parts.genesis.committee.root),
+            vertex=genesis_vertex(states.first_state, begun.committee.root, begun.roll.root),
             rules=states,
             chain=self.chain,
             peers=self._peers,
@@ -315,6 +319,7 @@ class Wiring:
             health=self.health,
             fault=self.contacts.fault,
             bytes_sent=self.bytes_sent,
+            anchor=parts.anchor,
         )
         every, retention = job.checkpoints.snapshot_every, parts.config.storage.retention
         snapshots = Snapshots(self.chain, every, retention, parts.events)
@@ -324,7 +329,21 @@ class Wiring:
             runner_parts, round_rules(job), job.end, snapshots, newest, resumed.height
         )
         scout = Scout(runner, agreement, self.chain, self._peers, self.contacts, parts.events)
-        return runner, scout, CatchUp(runner, runner_parts, scout.found, self.holders.find)
+        catch_up = CatchUp(
+            *(runner, runner_parts, scout.found, self.holders.find),
+            is_far=far_behind(self._member_list.told_height, retention, every),
+        )
+        return runner, scout, catch_up
+
+    def make_invitations(self, enrolments: EnrolmentRequests) -> Invitations:
+        parts, desk = self._parts, desk_of(enrolments)
+        outside = parts.clock, parts.entropy
+        told, events = self.relaying.told, parts.events
+        invitations = Invitations(
+            self.me, self.validators, desk, parts.work_store, outside, told, events
+        )
+        invitations.serve(self._requests, self._directory.node_of, self.contacts.blame)
+        return invitations
 
     def make_loop(
         self, runner: JobRunner, catch_up: CatchUp, agreement: WanBft, drain: trio.Event
@@ -351,6 +370,19 @@ class Wiring:
             self.contacts.member_peers,
             self._parts.transport.connected,
         )
+
+    def make_enrolments(self, agreement: WanBft) -> EnrolmentRequests:
+        made = EnrolmentRequests(
+            self._parts.keys,
+            self.validators,
+            self._signer,
+            agreement,
+            self._requests,
+            self.contacts.member_peers,
+            self._parts.transport.connected,
+        )
+        made.wants = self._parts.config.enroll
+        return made
 
     def make_gossip(self) -> Gossip:
         parts, told = self._parts, self._member_list.told_height

@@ -20,6 +20,7 @@ from daa_node.cli.free_ports import free_ports
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 HOSTS = {"alice": "127.0.0.1", "bob": "127.0.0.2", "carol": "127.0.0.3", "dora": "127.0.0.4"}
+HOSTS |= {"erin": "127.0.0.5", "finn": "127.0.0.6"}
 TRAINED_S = 150.0
 SAMPLE = 'daa-node sample --prompt "ROMEO: " --tokens 200 --dir alice'
 SIMULATION = ("simnet run partition --seed 7 --out result", "simnet report result")
@@ -41,6 +42,10 @@ def own_model() -> list[str]:
     return section(
         "daa-node init --dir dora", 'daa-node sample --prompt "ROMEO: " --tokens 60 --dir dora'
     )
+
+
+def invited() -> list[str]:
+    return section("daa-node init --dir erin", "daa-node join INVITE --dir finn")
 
 
 def fenced(begins: str) -> str:
@@ -74,7 +79,7 @@ class TwoHosts:
 
     def do(self, command: str) -> str:
         """Run it as a shell would; a daemon goes on in the background."""
-        if command.startswith("daa-node run "):
+        if command.startswith(("daa-node run ", "daa-node join ")):
             name = command.split()[-1]
             with (self.directory / f"{name}.log").open("ab") as log:
                 self.daemons[name] = subprocess.Popen(
@@ -142,6 +147,7 @@ def test_every_command_of_the_readme_is_tested_here() -> None:
         ),
         SAMPLE,
         *own_model(),
+        *invited(),
         *SIMULATION,
         "daa-node config show --origin --dir alice",
     }
@@ -217,6 +223,22 @@ def test_a_model_of_ones_own_trains_from_the_words_of_the_readme_alone(hosts: Tw
         AssertionError, match="set trainer.allow_modules: .my_model. in config.yaml"
     ):
         hosts.do("exec daa-node run --dir dora")
+
+
+@pytest.mark.long
+def test_a_friend_trains_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> None:
+    *before, invite, join = invited()
+    for command in before:
+        hosts.do(command)
+    text = hosts.do_soon(invite).strip()
+    hosts.do(join.replace("INVITE", f"{text} --yes"))  # there is no terminal to ask at
+    hosts.wait_until("contributors=2", "finn")
+    hosts.do("daa-node drain --dir finn")
+    assert hosts.daemons["finn"].wait(60) == 0
+    assert "everything holds" in hosts.do("daa-node checkpoint verify --dir finn")
+    assert "used up" in hosts.do("daa-node invite --list --dir erin")
+    hosts.do("daa-node drain --dir erin")
+    assert hosts.daemons["erin"].wait(60) == 0
 
 
 def test_a_simulated_cluster_leaves_a_page(hosts: TwoHosts) -> None:

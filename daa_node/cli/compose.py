@@ -7,13 +7,15 @@ round finish, a second one stops at once; SIGHUP reads the settings again.
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 import trio
 
+from daa_consensus.roll import Admission
+from daa_dag.ids import VertexId
 from daa_node import config as node_config
 from daa_node.adapters.asked_process import base_weights
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
@@ -99,12 +101,30 @@ class Simulated:
     site: Path = SITE  # of the page for volunteers
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How a daemon differs that has just joined: what its chain must hold, and what it tells."""
+
+    anchor: VertexId | None
+    tell: Callable[[EventLog], Awaitable[None]]
+
+
+def _once(config: NodeConfig, made: Genesis) -> str:
+    admission = made.job.trainers.admission
+    if config.enroll and admission is Admission.OPEN:
+        return "once a set has enrolled it"
+    if config.enroll and admission is Admission.VOUCHED:
+        return "once a validator vouches for it: `daa-node trainers vouch NODE` there"
+    return "once it is a validator: `daa-node validators propose join`"
+
+
 def run_daemon(
     root: Path,
     config_path: Path | None,
     join: tuple[str, ...],
     with_parent: bool,
     simulated: Simulated | None = None,
+    joined: Joined | None = None,
 ) -> None:
     """Run the node in `root` until its job ends or it is told to stop. Raises UserError.
 
@@ -125,11 +145,10 @@ def run_daemon(
             f"{weights} would be ignored: this network begins with weights by lot. Remove the "
             "file; a network that begins with it is made by daa-node genesis create --weights"
         )
-    if node.keys.node_id not in made.public_keys:
+    if node.keys.node_id not in made.public_keys and joined is None:
         report.note(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "
-            f"{made.job.name}. It follows the network, and trains once it is a validator: "
-            "`daa-node validators propose join`"
+            f"{made.job.name}. It follows the network, and trains {_once(node.config.value, made)}"
         )
     make_room(node.config.value, len(made.public_keys))
     hand_memory_back()
@@ -141,7 +160,7 @@ def run_daemon(
                 f"this node was in another network until now: what it has of that one lies in "
                 f"{aside}, and comes back when the genesis of that one does"
             )
-        daemon = _Daemon(node, made, config_path, simulated or Simulated())
+        daemon = _Daemon(node, made, config_path, simulated or Simulated(), joined)
         try:
             reason = trio.run(daemon.run, with_parent)
         except BaseExceptionGroup as group:
@@ -158,8 +177,10 @@ class _Daemon:
         made: Genesis,
         config_path: Path | None,
         simulated: Simulated,
+        joined: Joined | None,
     ) -> None:
         self._simulated = simulated
+        self._joined = joined
         self._node = node
         self._made = made
         self._config_path = config_path
@@ -227,6 +248,8 @@ class _Daemon:
                 outside.start_soon(self._obey_signals, outside.cancel_scope)
                 if with_parent:
                     outside.start_soon(_end_with_parent, outside.cancel_scope)
+                if self._joined is not None:
+                    outside.start_soon(self._joined.tell, self._events)
                 await outside.start(trainer.run)
                 honest = NodeParts(
                     config=self._config,
@@ -253,6 +276,7 @@ class _Daemon:
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
+                    anchor=None if self._joined is None else self._joined.anchor,
                 )
                 reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()

@@ -56,7 +56,8 @@ def init(root: Path, wanted: Wanted, as_json: bool) -> None:
     keys = NodeKeys.generate()
     made = _network_to_join(wanted, keys)
     text = None if made is None else made.as_text()
-    identity.create_node(root, _settings(wanted), keys, text)
+    bootstrap = [wanted.join] if wanted.join is not None and _is_address(wanted.join) else []
+    identity.create_node(root, settings_of(Role(wanted.role), wanted.port, bootstrap), keys, text)
     if as_json:
         answer = {
             "dir": str(root.resolve()),
@@ -128,14 +129,18 @@ def _address_in(text: str) -> Address:
         raise UserError(f"--join: {words}") from None
 
 
-def _settings(wanted: Wanted) -> str:
+def settings_of(
+    role: Role, port: int | None = None, bootstrap: Sequence[str] = (), enrolls: bool = False
+) -> str:
     """What config.yaml begins with."""
     network = []
-    if wanted.port is not None:
-        network.append(f"  listen: [/ip4/0.0.0.0/tcp/{wanted.port}]")
-    if wanted.join is not None and _is_address(wanted.join):
-        network.append(f"  bootstrap: [{json.dumps(wanted.join)}]  # told us of the network")
-    settings = identity.role_settings(Role(wanted.role)).rstrip()
+    if port is not None:
+        network.append(f"  listen: [/ip4/0.0.0.0/tcp/{port}]")
+    if bootstrap:
+        network.append(f"  bootstrap: {json.dumps(list(bootstrap))}  # told us of the network")
+    settings = identity.role_settings(role).rstrip()
+    if enrolls:
+        settings += "\nenroll: true  # it trains, and says so again whenever it was away"
     return "\n".join([settings, "network:", *network]) if network else settings
 
 

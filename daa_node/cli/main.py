@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 
 from daa_node.cli.history_commands import history_app
+from daa_node.cli.join_commands import join_app
 from daa_node.cli.options import HERE, Directory, Json, Which
+from daa_node.cli.trainers import trainers_app
 from daa_node.errors import NodeError, UserError
 
 app = typer.Typer(
@@ -20,7 +22,7 @@ app = typer.Typer(
     "and signs it.",
     epilog="To begin, run `demo`: it shows everything on this machine. To make a network, run "
     "`init` and `id --record` on each host, `genesis create` on one of them, and `run` on each. To "
-    "join a network, run `init --join`. Every command has --help.",
+    "join a network, run `join` with an invite. Every command has --help.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -34,11 +36,13 @@ validators_app = typer.Typer(
     invoke_without_command=True, help="Show who votes and which changes wait, or ask for one."
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings of a node.")
+app.add_typer(join_app)
 app.add_typer(genesis_app, name="genesis")
 checkpoint_app.add_typer(history_app)
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(config_app, name="config")
 app.add_typer(validators_app, name="validators")
+app.add_typer(trainers_app, name="trainers")
 
 
 def main() -> None:

@@ -31,13 +31,13 @@ def put(line: str = "") -> None:
         raise StorageFailed(f"cannot write standard output: {failure.strerror}") from failure
 
 
-def note(line: str) -> None:
+def note(line: str, end: str = "\n") -> None:
     """For the person, beside whatever goes to standard output.
 
     A log on a full disk, or a terminal that is gone, costs the line and not the daemon.
     """
     with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
+        print(line, end=end, file=sys.stderr, flush=True)
 
 
 def put_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

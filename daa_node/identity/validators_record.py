@@ -19,6 +19,7 @@ from daa_consensus.membership_record import (
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import NodeId
+from daa_node.identity.roll_history import RollRecord, roll_record_from, roll_record_value
 from daa_node.seams import PeerId
 
 
@@ -31,7 +32,7 @@ class Verdict(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """Who voted in it, and who might contribute."""
+    """Who voted in it, and who of them might contribute."""
 
     committee: Committee
     contributors: tuple[NodeId, ...]
@@ -47,7 +48,9 @@ class ValidatorsRecord:
     followed: tuple[int, int]  # slot of the newest block that was taken in
     public_keys: Mapping[NodeId, bytes]
     peer_ids: Mapping[NodeId, PeerId]
-    asking: frozenset[NodeId]  # known only while their request waits
+    passing: frozenset[NodeId]  # known only while their request waits, or they stand on the roll
+    gone: Sequence[NodeId]  # trainers that have left the roll, oldest first
+    rolls: RollRecord
 
 
 def encode_validators(record: ValidatorsRecord) -> bytes:
@@ -69,7 +72,9 @@ def encode_validators(record: ValidatorsRecord) -> bytes:
             "followed": list(record.followed),
             "public_keys": [[name, key] for name, key in keys],
             "peer_ids": [[name, peer_id] for name, peer_id in sorted(record.peer_ids.items())],
-            "asking": sorted(record.asking),
+            "passing": sorted(record.passing),
+            "gone": list(record.gone),
+            "rolls": roll_record_value(record.rolls),
         }
     )
 
@@ -89,7 +94,9 @@ def decode_validators(payload: bytes) -> ValidatorsRecord:
             followed=(epoch, view),
             public_keys={NodeId(name): key for name, key in value["public_keys"]},
             peer_ids={NodeId(name): PeerId(peer_id) for name, peer_id in value["peer_ids"]},
-            asking=frozenset(_names(value["asking"])),
+            passing=frozenset(_names(value["passing"])),
+            gone=_names(value["gone"]),
+            rolls=roll_record_from(value["rolls"]),
         )
     except DagError as fault:
         raise BadMessage(f"no record of validators: {fault}") from None

@@ -51,6 +51,10 @@ NAME_UNKNOWN = EventName("name_unknown")  # host, why: told once, until its name
 REACHABILITY_CHANGED = EventName("reachability_changed")
 RELAY_RESERVED = EventName("relay_reserved")  # relay, seconds: others reach us through it
 RELAY_LOST = EventName("relay_lost")  # relay, why
+INVITE_USED = EventName("invite_used")  # invite, node_id: it came with one of ours
+# node_id, why: it came with an invite, and could not be passed on; it comes again
+INVITE_HELD_UP = EventName("invite_held_up")
+INVITES_LOST = EventName("invites_lost")  # why: the book cannot be read, all of them are void
 QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum, waiting
 # Rounds
 ROUND_STARTED = EventName("round_started")  # round, base, steps
@@ -59,7 +63,7 @@ OFFER_ACKED = EventName("offer_acked")  # round, author
 OFFER_ELIGIBLE = EventName("offer_eligible")  # round, author: a quorum acknowledged it
 OFFER_REFUSED = EventName("offer_refused")  # round, author, reason
 EPOCH_BEGAN = EventName("epoch_began")  # epoch, validators, stake, changes, dropped, expelled
-SET_DECIDED = EventName("set_decided")  # round, contributors, left_out
+SET_DECIDED = EventName("set_decided")  # round, contributors, ours: whether we are in it, left_out
 SET_EXECUTED = EventName("set_executed")  # round, wall_s
 EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers
 # round, height, vertex_id, loss_nats, contributors, wall_s, bytes_sent
@@ -96,6 +100,8 @@ QUARANTINED = EventName("quarantined")  # why
 KEY_ELSEWHERE = EventName("key_elsewhere")  # why: a Rejoin in our name that is not ours
 REJOINED = EventName("rejoined")  # view, round: votes may be given again soon
 GAP_CROSSED = EventName("gap_crossed")  # from_height, height: nobody kept the deltas between
+# height, bytes, bytes_due: proofs are followed up to there, and so much of a whole state is here
+STATE_COMING = EventName("state_coming")
 CAUGHT_UP = EventName("caught_up")  # height, round
 SCOUTED = EventName("scouted")  # height, sources: anybody's pages, as no known member is heard
 PAST_FORKED = EventName("past_forked")  # round, sources: two quorums of it; nobody is believed

@@ -1,7 +1,8 @@
 """Follow what others have certified, a page at a time: whom to ask, and what to do with its answer.
 
     page asked for --checked--> deltas fetched and replayed --> published by the job runner
-                                deltas that nobody keeps    --> passed over, see state_sync
+                                deltas that nobody keeps,
+                                or that we need not have    --> passed over, see state_sync
 
 Whoever brings a block in the least time is asked first, and others as well once it lets us wait.
 An answer may be late, and bring one block: who is asked by its name alone could so lead a laggard
@@ -17,12 +18,14 @@ import trio
 from daa_consensus.bft.messages import Block
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId, VertexId
+from daa_dag.retention import Retention
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import NotHeld, PeerFault, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.network.turns import in_turn_of
+from daa_node.observability.events import DECISION
 from daa_node.rounds.job_runner import ChainPosition, JobRunner, RunnerParts
 from daa_node.rounds.state_sync import StateSync, step_to
 
@@ -30,6 +33,19 @@ from daa_node.rounds.state_sync import StateSync, step_to
 PATIENCE_S = 3.0
 
 Bring = Callable[[NodeId], Awaitable[Page | None]]
+
+
+def far_behind(
+    told_height: Callable[[], int], retention: Retention, snapshot_every: int
+) -> Callable[[Vertex], bool]:
+    """Who keeps a few vertices needs no more; who has none yet, and keeps few, still less."""
+    kept = retention.vertices_restorable
+
+    def is_far(newest: Vertex) -> bool:
+        behind = told_height() - newest.height
+        return kept is not None and behind > (kept if newest.height else 2 * snapshot_every)
+
+    return is_far
 
 
 class CatchUp:
@@ -41,15 +57,18 @@ class CatchUp:
         parts: RunnerParts,
         scouted: Callable[[Block], Mapping[NodeId, Page]],
         holders: Callable[[Sequence[VertexId]], Awaitable[list[NodeId]]],
+        is_far: Callable[[Vertex], bool] = lambda _newest: False,
     ) -> None:
         """`scouted`: pages right above the tip that somebody brought when no member was heard.
 
         `holders`: nodes that claim to hold one of these vertices, for when no member can help.
+        `is_far`: whether a whole state of the others is nearer than all the deltas up to it.
         """
         self._runner = runner
         self._parts = parts
         self._scouted = scouted
         self._holders = holders
+        self._is_far = is_far
         self._cost_s: dict[NodeId, float] = {}  # of a block, by who was asked and is a member
         self._patience_s = PATIENCE_S  # with whom is asked first; longer where pages take longer
 
@@ -174,21 +193,38 @@ class CatchUp:
     async def _follow(self, member: NodeId, page: Page) -> None:
         """Publish the member's page, checked. Raises as follow_on does, and PeerFault."""
         runner, parts = self._runner, self._parts
-        tip, validators = await parts.chain.resume_point(), parts.agreement.validators
+        tip = await parts.chain.resume_point()
         assert runner.state is not None
+        if self._is_far(runner.newest) and await self._passed_over(member, page, tip):
+            return
         states = [runner.state]
         try:
             for vertex, _ in page.vertices:
                 reached = await step_to(vertex, states[-1], parts.peers, parts.trainer, member)
                 states.append(reached)
         except NotHeld:
-            start = ChainPosition(tip, runner.newest, runner.state, runner.round)
-            sync = StateSync(
-                parts, validators.copy(), runner.snapshots.every, start, self._next_page
-            )
-            await runner.land(await sync.run(page, member), sync.gap.pages())
+            await self._cross(member, page, tip)
         else:
             await runner.follow(page, states[1:])
+
+    async def _passed_over(self, member: NodeId, page: Page, tip: Block) -> bool:
+        """Whether a whole state was there to go on from; else deltas lead on, as ever."""
+        try:
+            await self._cross(member, page, tip)
+        except Unavailable as failure:
+            why = f"no whole state is to be had now: {failure}"
+            self._parts.events.emit(DECISION, decision="replay", reason=why)
+            return False
+        return True
+
+    async def _cross(self, member: NodeId, page: Page, tip: Block) -> None:
+        """Land above what we need not, or cannot, replay. Raises as StateSync.run does."""
+        runner, parts = self._runner, self._parts
+        assert runner.state is not None
+        start = ChainPosition(tip, runner.newest, runner.state, runner.round)
+        validators = parts.agreement.validators.copy()
+        sync = StateSync(parts, validators, runner.snapshots.every, start, self._next_page)
+        await runner.land(await sync.run(page, member), sync.gap.pages())
 
     def _members(self) -> list[NodeId]:
         """Those within reach: who votes, the cheapest first, then the others in the same way.

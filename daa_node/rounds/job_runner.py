@@ -17,7 +17,7 @@ import trio
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_node.agreement.outcomes import Resolution, last_closed
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore, final_block_of
@@ -26,7 +26,7 @@ from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.contributors.records import HealthRecords
 from daa_node.disputes.disputes import Disputes
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, UserError
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.closing import MayClose
@@ -57,6 +57,7 @@ class RunnerParts:
     health: HealthRecords
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
+    anchor: VertexId | None = None  # without it in the chain this node takes part in nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,8 @@ class JobRunner:
         """The plan of the round after the newest resolved one."""
         validators, next_round = self._parts.agreement.validators, self.round + 1
         committee = validators.committee(validators.epoch_of(next_round))
-        asked = (self.newest, validators.contributors(next_round), self.round, committee)
+        who = validators.contributors(next_round)
+        asked = (self.newest, who, self.round, committee, validators.rolls.trainers(next_round))
         if self._planned is None or self._planned[0] != asked:
             self._planned = asked, self.rules.plan(*asked)
         return self._planned[1]
@@ -136,7 +138,11 @@ class JobRunner:
             disputes.recalled(basis, block)
 
     async def run_round(self, work: Work | None, may_close: MayClose) -> Happened:
-        """Walk the next round to its final resolution, and conclude it."""
+        """Walk the next round to its final resolution, and conclude it.
+
+        Raises UserError where the chain is not the one that this node was told to trust.
+        """
+        await self._check_anchor()
         plan, parts = self.plan(), self._parts
         self.phase = "training" if work is not None else "serving"
         parts.events.emit(
@@ -158,6 +164,16 @@ class JobRunner:
                 reason=f"round {plan.round} is final and cannot be published from here",
             )
         return happened
+
+    async def _check_anchor(self) -> None:
+        anchor = self._parts.anchor
+        if anchor is not None and not await self._parts.chain.heights.has(anchor):
+            raise UserError(
+                f"the chain up to height {self.newest.height} does not hold the vertex "
+                f"{anchor.hex()} that you trust: members show another past, or the id is of "
+                "another network. This node takes part in nothing",
+                exit_code=1,
+            )
 
     async def execute(self, resolution: Resolution) -> bool:
         """Execute and conclude a final round that nobody has published; False if that cannot be."""

@@ -18,7 +18,8 @@ from daa_node.network.contacts import Contacts
 from daa_node.network.requests import Requests
 from daa_node.network.session_pool import Source
 from daa_node.network.turns import in_turn_of
-from daa_node.seams import BlobStore
+from daa_node.rounds.counted_writer import CountedWriter, OnBytes
+from daa_node.seams import BlobStore, BlobWriter
 from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 
 # Of two delta each: a stream and the handshake on it take three round trips, a socket one or two,
@@ -128,17 +129,31 @@ class Peers:
             are_enough=self._contacts.one_is_honest,
         )
 
-    async def fetch_state(self, root: BlobRoot, size_bytes: int, node: NodeId) -> None:
+    async def fetch_state(
+        self,
+        root: BlobRoot,
+        size_bytes: int,
+        node: NodeId,
+        on_bytes: OnBytes = lambda _bytes: None,
+    ) -> None:
         """Certified weights or momentum into the work store, out of the members' snapshots.
 
-        Raises as fetch_delta does.
+        `on_bytes` is told how many more are here: at first what an earlier try has left. Raises as
+        fetch_delta does.
         """
         if await intact(self._work, "states", root):
+            on_bytes(size_bytes)
             return
+
+        async def open_writer(manifest: Manifest) -> BlobWriter:
+            return CountedWriter(
+                await self._work.begin_blob("states", manifest), manifest, on_bytes
+            )
+
         await self._fetcher.fetch(
             Want(SNAPSHOTS, root, size_bytes),
             self._members_after(node),
-            lambda manifest: self._work.begin_blob("states", manifest),
+            open_writer,
             STATE_DEADLINE_S,
             are_enough=self._contacts.one_is_honest,
         )

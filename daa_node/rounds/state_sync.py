@@ -21,8 +21,16 @@ from daa_node.agreement.outcomes import last_closed
 from daa_node.checkpoints.gap import Gap
 from daa_node.checkpoints.publish import Page, state_of
 from daa_node.checkpoints.restore import Replayer
-from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
+from daa_node.errors import (
+    NotHeld,
+    PeerFault,
+    StorageFailed,
+    TrainerFailed,
+    Unavailable,
+    UserError,
+)
 from daa_node.identity.validators import Validators
+from daa_node.observability.events import STATE_COMING
 from daa_node.rounds.job_runner import ChainPosition, RunnerParts
 from daa_node.rounds.peers import Peers
 from daa_node.seams import StateRef
@@ -31,6 +39,7 @@ from daa_node.seams import StateRef
 # trains, and lets go of the one before no sooner.
 LANDINGS_MAX = 2
 CLOSING = (ResultPayload, AbortPayload)  # of rounds: where others can be followed from
+TOLD_EACH_S = 1.0  # how far it has come
 
 
 async def step_to(
@@ -75,6 +84,8 @@ class StateSync:
         self._next_page = next_page
         self._tip, self._newest, self._closed = start.tip, start.newest, start.round
         self._vertices: list[Vertex] = []  # from where we may land
+        self._sees_anchor = parts.anchor is None
+        self._told_s = -TOLD_EACH_S
         self.gap = Gap(parts.chain)
 
     async def run(self, page: Page, member: NodeId) -> ChainPosition:
@@ -84,6 +95,8 @@ class StateSync:
         then the chain is as it was.
         """
         await self.gap.begin()
+        if self._parts.anchor is not None:
+            self._sees_anchor = await self._parts.chain.heights.has(self._parts.anchor)
         following: Page | None = page
         while following is not None and _closes_rounds(following):
             await self._take(following)
@@ -91,6 +104,7 @@ class StateSync:
             following = await self._more(1)
             if following is not None and _closes_rounds(following):
                 continue
+            self._check_anchor()
             for place in self._landings(self._vertices):
                 floor, above = self._vertices[place], self._vertices[place + 1 :]
                 state = await self._land(floor, above, member)
@@ -112,9 +126,30 @@ class StateSync:
         self._tip = [block for block in page.blocks if isinstance(block.payload, CLOSING)][-1]
         self._closed = max(self._closed, last_closed(page.blocks))
         self._vertices += [vertex for vertex, _ in page.vertices]
+        anchor = self._parts.anchor
+        self._sees_anchor |= any(vertex.vertex_id == anchor for vertex, _ in page.vertices)
         if self._vertices:
             self._newest = self._vertices[-1]
             self._vertices = self._vertices[min(self._landings(self._vertices), default=0) :]
+            self._tell(self._newest.height, 0, 0)
+
+    def _check_anchor(self) -> None:
+        """Raises UserError: nothing of such a past is taken in."""
+        if not self._sees_anchor and self._parts.anchor is not None:
+            raise UserError(
+                f"the chain that members show, up to height {self._newest.height}, does not hold "
+                f"the vertex {self._parts.anchor.hex()} that you trust: they show another past, or "
+                "the id is of another network. Nothing of it was taken. Ask whoever gave you the "
+                "id, and the invite",
+                exit_code=1,
+            )
+
+    def _tell(self, height: int, here_bytes: int, due_bytes: int) -> None:
+        now_s = trio.current_time()
+        if now_s - self._told_s >= TOLD_EACH_S or (due_bytes and here_bytes == due_bytes):
+            self._told_s = now_s
+            log = self._parts.events
+            log.emit(STATE_COMING, height=height, bytes=here_bytes, bytes_due=due_bytes)
 
     def _landings(self, vertices: Sequence[Vertex]) -> list[int]:
         """Where in `vertices` those are that we may land at, newest first."""
@@ -145,10 +180,16 @@ class StateSync:
         wanted = (vertex.model_root, vertex.outer_state_root)
         size_bytes = shape.size_bytes  # of all states of a network
         failures: list[Unavailable | PeerFault | StorageFailed] = []
+        here_bytes = 0
+
+        def note(more_bytes: int) -> None:
+            nonlocal here_bytes
+            here_bytes += more_bytes
+            self._tell(vertex.height, here_bytes, len(wanted) * size_bytes)
 
         async def fetch(root: BlobRoot) -> None:
             try:
-                await self._parts.peers.fetch_state(root, size_bytes, member)
+                await self._parts.peers.fetch_state(root, size_bytes, member, note)
             except (Unavailable, PeerFault, StorageFailed) as failure:
                 failures.append(failure)
                 nursery.cancel_scope.cancel()

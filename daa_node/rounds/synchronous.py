@@ -369,6 +369,7 @@ class SynchronousRound:
             events.SET_DECIDED,
             round=self._plan.round,
             contributors=len(authors),
+            ours=context.me in authors,
             left_out=happened.left_out,
         )
         for found, is_voided in self._gather.voiding.found_in(decided):

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
+from daa_node.rounds.trainers import TrainersConfig
 from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
@@ -305,6 +306,7 @@ class WorkConfig(BaseModel):
         SpotChecksConfig(share=(0, 1)),
         description="of daemons; nobody is checked unless it says so",
     )
+    trainers: TrainersConfig = TrainersConfig()
     vertices_restorable: int | None = Field(
         None, ge=1, description="of daemons: older deltas and snapshots go; none: nothing does"
     )

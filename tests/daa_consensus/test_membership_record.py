@@ -9,9 +9,21 @@ from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership, Rule
 from daa_consensus.membership_record import membership_from, membership_value
 from daa_consensus.operations import Approve, Operation
+from daa_consensus.roll import Admission, Entry, Roll, RollRules
 from daa_dag import canonical
+from daa_dag.ids import Digest
 from tests.daa_consensus.bft.simulation import committee_of, node_id
 from tests.daa_consensus.test_membership import operation, random_action
+
+ROLL = Roll(
+    RollRules(Admission.VOUCHED, per_voucher=3, roll_max=9, contributors_max=20),
+    (
+        Entry(node_id(180), b"keys", None, since=2, seen=5, planned=6),
+        Entry(node_id(181), b"others", node_id(1), since=3, seen=4, planned=2, until=9),
+    ),
+    round=7,
+    seed=Digest(bytes([8]) * 32),
+)
 
 
 def again(now: Membership) -> Membership:
@@ -31,7 +43,7 @@ def test_any_history_is_read_as_it_was_written(seed: int) -> None:
     rng = random.Random(seed)
     now = Membership(
         committee_of([rng.choice((1, 2, 3)) for _ in range(rng.randint(2, 9))]),
-        trainers=frozenset({node_id(180), node_id(181)}),
+        roll=ROLL,
         objection_epochs=rng.randint(1, 3),
     )
     seen = set[str]()
@@ -47,7 +59,8 @@ def test_any_history_is_read_as_it_was_written(seed: int) -> None:
         now = now.next_epoch()
         assert again(now) == now
         seen |= {field.name for field in fields(now) if getattr(now, field.name)}
-    assert {"committee", "settled", "trainers"} <= seen
+    assert {"committee", "settled", "roll"} <= seen
+    assert any(entry.until is not None for entry in ROLL.entries)
 
 
 def test_what_is_no_record_is_refused() -> None:

@@ -14,6 +14,7 @@ import trio.testing
 
 from daa_consensus.bft.messages import Block
 from daa_dag import canonical
+from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_dag.retention import Retention
 from daa_node.agreement.wan_bft import WanBft
@@ -27,6 +28,7 @@ from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import PATIENCE_S, CatchUp
 from daa_node.rounds.config import EndConfig, RoundsConfig
+from daa_node.rounds.counted_writer import OnBytes
 from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import RoundRules
@@ -153,11 +155,18 @@ class FarBehind(SlowAndSure):
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         raise NotHeld("gone")
 
-    async def fetch_state(self, root: BlobRoot, size_bytes: int, node: NodeId) -> None:
+    async def fetch_state(
+        self, root: BlobRoot, size_bytes: int, node: NodeId, on_bytes: OnBytes
+    ) -> None:
         raise NotHeld("gone")
 
 
-async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, CatchUp]:
+async def runner_among(
+    around: Around,
+    laggard: ChainMaker,
+    is_far: Callable[[Vertex], bool] = lambda _newest: False,
+    anchor: VertexId | None = None,
+) -> tuple[JobRunner, CatchUp]:
     await laggard.open()
     agreement = SimpleNamespace(
         me=US,
@@ -179,13 +188,14 @@ async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, 
         nobody_known(),
         lambda node, _fault: around.blamed.append(node),
         lambda: 0,
+        anchor,
     )
     snapshots = Snapshots(laggard.chain, 2, Retention(), log)
     newest, end = await laggard.chain.newest(), EndConfig(rounds=10**9)
     rules = cast(RoundRules, SimpleNamespace(rounds=RoundsConfig(), segment_steps=0))
     runner = JobRunner(parts, rules, end, snapshots, newest, 0)
     await runner.restore_state()
-    return runner, CatchUp(runner, parts, lambda _tip: around.brought, around.find)
+    return runner, CatchUp(runner, parts, lambda _tip: around.brought, around.find, is_far)
 
 
 @pytest.fixture

@@ -35,7 +35,9 @@ class Members:
     def reachable(self) -> set[NodeId]:
         return {*MEMBERS} if trio.current_time() >= self.connected_s else set()
 
-    async def fetch_state(self, root: BlobRoot, size_bytes: int, _node: NodeId) -> None:
+    async def fetch_state(
+        self, root: BlobRoot, size_bytes: int, _node: NodeId, _: object = None
+    ) -> None:
         await trio.lowlevel.checkpoint()
         assert size_bytes == RULES.parameter_count * GRID_ITEM_BYTES
         self.asked.append(root)

@@ -9,12 +9,13 @@ import trio
 import trio.testing
 
 from daa_consensus.bft.messages import Block
-from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_node.checkpoints.publish import Page, copy_blob
-from daa_node.errors import NotHeld, Unavailable
+from daa_node.errors import NotHeld, Unavailable, UserError
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.rounds.catch_up import PATIENCE_S, CatchUp
+from daa_node.rounds.counted_writer import OnBytes
 from daa_node.rounds.job_runner import JobRunner
 from tests.daa_node.checkpoints.little_chain import ChainMaker, make_chain
 from tests.daa_node.rounds.test_asking_holders import (
@@ -82,12 +83,15 @@ class FarAway(Slow):
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         raise NotHeld("gone")
 
-    async def fetch_state(self, root: BlobRoot, size_bytes: int, node: NodeId) -> None:
+    async def fetch_state(
+        self, root: BlobRoot, size_bytes: int, node: NodeId, on_bytes: OnBytes
+    ) -> None:
         newest, states = self._others.newest, "states"
         manifest = await self._others.work.blob_manifest(states, root)
         if manifest is None or root not in (newest.model_root, newest.outer_state_root):
             raise NotHeld("gone")
         await copy_blob(self._others.work, states, self._laggard.work, states, manifest)
+        on_bytes(size_bytes)
 
 
 class NothingMore(FarAway):
@@ -200,3 +204,60 @@ def test_a_page_that_came_with_another_one_is_followed_when_that_one_cannot_be(
         assert around.refused is not None
 
     catching_up(around, then)
+
+
+class Whole(FarAway):
+    """Deltas are kept as well, and somebody counts how many are asked for."""
+
+    deltas = 0
+    lacks_states = False
+
+    async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
+        self.deltas += 1
+        await Slow.fetch_delta(self, root, node)
+
+    async def fetch_state(
+        self, root: BlobRoot, size_bytes: int, node: NodeId, on_bytes: OnBytes
+    ) -> None:
+        if self.lacks_states:
+            raise NotHeld("gone")
+        await super().fetch_state(root, size_bytes, node, on_bytes)
+
+
+def test_who_needs_no_old_deltas_takes_the_newest_state_and_none_of_them(
+    others: ChainMaker, laggard: ChainMaker
+) -> None:
+    around = Whole(others, laggard, [])
+    around.page_s = 0.1
+
+    async def run() -> None:
+        runner, catch_up = await runner_among(around, laggard, is_far=lambda _newest: True)
+        await catch_up.follow_on()
+        assert runner.newest == others.newest
+        assert around.deltas == 0
+
+    trio.run(run)
+
+
+def test_where_no_state_is_to_be_had_deltas_lead_on(
+    others: ChainMaker, laggard: ChainMaker
+) -> None:
+    around = Whole(others, laggard, [])
+    around.page_s, around.lacks_states = 0.1, True
+
+    async def run() -> None:
+        runner, catch_up = await runner_among(around, laggard, is_far=lambda _newest: True)
+        await catch_up.follow_on()
+        assert runner.newest.height > 1
+        assert around.deltas > 0
+
+    trio.run(run)
+
+
+async def test_no_round_is_walked_on_a_past_without_the_trusted_vertex(
+    others: ChainMaker, laggard: ChainMaker
+) -> None:
+    anchor = VertexId(b"?" * 32)
+    runner, _ = await runner_among(Around(others, laggard, []), laggard, anchor=anchor)
+    with pytest.raises(UserError, match="This node takes part in nothing"):
+        await runner.run_round(None, lambda *_: None)

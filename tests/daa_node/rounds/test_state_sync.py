@@ -13,7 +13,7 @@ import trio.testing
 
 from daa_consensus.bft.messages import Block
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages, page_after
@@ -23,7 +23,7 @@ from daa_node.checkpoints.replay import delta_bytes_max
 from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
-from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.errors import PeerFault, StorageFailed, Unavailable, UserError
 from daa_node.identity.validators import Validators
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
@@ -139,12 +139,14 @@ async def sync_state(
     chain: ChainStore,
     asked: list[BlobRoot] | None = None,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
+    anchor: VertexId | None = None,
+    log: EventLog | None = None,
 ) -> ChainPosition:
     """What the job runner does when the next page's deltas are gone.
 
     `meanwhile` befalls the others once they have told that there is no more.
     """
-    refused: list[Unavailable | StorageFailed] = []
+    refused: list[Unavailable | StorageFailed | UserError] = []
     befalls = [] if meanwhile is None else [meanwhile]
     async with member_of(served, chain, [] if asked is None else asked) as peers:
         newest, tip = await chain.newest(), await chain.resume_point()
@@ -161,7 +163,13 @@ async def sync_state(
             return page
 
         start = ChainPosition(tip, newest, await restore(chain, newest, replays), tip.height)
-        parts = SimpleNamespace(chain=chain, peers=peers, trainer=replays)
+        parts = SimpleNamespace(
+            chain=chain,
+            peers=peers,
+            trainer=replays,
+            anchor=anchor,
+            events=log or EventLog(lambda: 0),
+        )
         one_way = StateSync(
             cast(RunnerParts, parts),
             FACTS.validators(),
@@ -173,7 +181,7 @@ async def sync_state(
         assert page is not None
         try:
             return await one_way.run(page, MEMBER.node_id)
-        except (Unavailable, StorageFailed) as refusal:
+        except (Unavailable, StorageFailed, UserError) as refusal:
             refused.append(refusal)  # out of the nursery: not in a group
     raise refused[0]
 
@@ -234,6 +242,39 @@ def test_a_gap_is_leapt_to_the_first_state_that_is_kept_and_the_chain_verifies(
     report = verify_chain(laggard.chain_directory, FACTS)
     assert report.ok, report.problems
     assert (report.heights, report.unfinished) == (others.newest.height, 0)
+
+
+def test_how_far_it_has_come_is_told(others: ChainMaker, laggard: ChainMaker) -> None:
+    log = EventLog(lambda: 0)
+
+    async def run() -> None:
+        await laggard.open()
+        await sync_state(others, laggard, laggard.chain, log=log)
+
+    trio.run(run)
+    *_, last = [event for event in log.tail() if event["name"] == "state_coming"]
+    assert last["height"] == others.newest.height
+    assert last["bytes"] == last["bytes_due"] == 2 * RULES.parameter_count * 4
+
+
+def test_a_past_without_the_trusted_vertex_is_refused_before_anything_of_it_is_taken(
+    others: ChainMaker, laggard: ChainMaker
+) -> None:
+    async def run() -> None:
+        await laggard.open()
+        before = await laggard.chain.newest()
+        asked: list[BlobRoot] = []
+        with pytest.raises(UserError, match="does not hold the vertex 3f3f.* that you trust"):
+            await sync_state(others, laggard, laggard.chain, asked, anchor=VertexId(b"?" * 32))
+        assert await laggard.chain.newest() == before
+        assert not asked
+        between = await others.chain.heights.at(6)
+        assert between is not None
+        assert (
+            await sync_state(others, laggard, laggard.chain, anchor=between)
+        ).newest == others.newest
+
+    trio.run(run)
 
 
 def test_over_a_gap_of_many_pages_only_the_newest_state_is_asked_for(

@@ -1,0 +1,63 @@
+"""What joining a network costs: bytes to fetch, and bytes on disk. Estimates, on the high side."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from daa_dag.retention import Retention
+from daa_node.genesis import Genesis, round_rules
+from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES
+from daa_node.tensors import GRID_ITEM_BYTES
+from daa_node.training.boundaries import boundary_chunks, boundary_steps
+from daa_node.updates.compression.codec import codec_named
+
+# Of a round a quorum signs the result, and now and then what makes its blocks final.
+CERTIFICATES_A_ROUND = 2
+HEADERS_BYTES = 2048  # of a round: its set and its result
+STATES_HELD = 3  # of the newest vertex, the one below, and one that is on its way
+ROUNDS_HELD = 4  # whose updates and boundaries somebody may still ask for
+INNER_VECTORS = 3  # fp32: two moments, and what sealing left over
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    parts: Mapping[str, int]  # bytes to fetch before the first round, by what they are
+    disk_bytes: int
+    round_bytes: int  # to fetch in each round
+
+    @property
+    def download_bytes(self) -> int:
+        return sum(self.parts.values())
+
+
+def costs_of(made: Genesis, retention: Retention, next_round: int) -> Costs:
+    """For who begins at the genesis, where `next_round` comes next."""
+    job, rounds = made.job, max(0, next_round - 1)
+    count, every = job.model.parameter_count(), job.checkpoints.snapshot_every
+    state_bytes = 2 * count * GRID_ITEM_BYTES  # weights and outer momentum
+    delta_bytes = job.updates.delta_format.size_bytes_max(count)
+    update_bytes = codec_named(job.updates.codec).encoded_size_bytes(count)
+    proof_bytes = rounds * (
+        CERTIFICATES_A_ROUND * made.committee.quorum * ML_DSA_SIGNATURE_BYTES + HEADERS_BYTES
+    )
+    kept = retention.vertices_restorable
+    is_leapt = kept is not None and rounds > 2 * every
+    parts = {"genesis": len(made.as_text())}
+    if is_leapt:
+        parts["the newest whole state"] = state_bytes
+    parts["deltas above it" if is_leapt else "deltas"] = delta_bytes * (
+        every if is_leapt else rounds
+    )
+    parts["proofs"] = proof_bytes
+    segments = boundary_steps(job.rounds.inner_steps_max, round_rules(job).segment_steps)
+    boundary_bytes = sum(boundary_chunks(count, job.updates.error_feedback)) * len(segments)
+    peers = len(made.contributors)
+    heights = rounds if kept is None else kept + every
+    disk_bytes = (
+        (STATES_HELD + 1 + -(-heights // every)) * state_bytes
+        + heights * delta_bytes
+        + proof_bytes
+        + INNER_VECTORS * FP32_BYTES * count
+        + ROUNDS_HELD * (boundary_bytes + peers * update_bytes)
+    )
+    return Costs(parts, disk_bytes, peers * update_bytes)

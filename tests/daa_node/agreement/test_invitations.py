@@ -1,0 +1,368 @@
+"""A validator lets in who brings its invite, as often as it said, and nobody for a guess."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from daa_consensus.committee import Committee, Validator
+from daa_consensus.enrolment import Enroll, Enrolment, TrainerRequest, Vouch
+from daa_consensus.membership import Membership
+from daa_consensus.roll import Admission, Entry, Roll, RollRules
+from daa_dag.ids import ChainId, Digest, NodeId
+from daa_node.agreement import invite_book
+from daa_node.agreement.invitations import (
+    GUESSES_BURST,
+    LOOK_S,
+    Invitations,
+    Prospect,
+    RollDesk,
+    decode_answer,
+    encode_request,
+)
+from daa_node.agreement.invite_book import InviteBook, Refusal, decode_book, encode_book
+from daa_node.errors import PeerFault, StorageFailed, Unavailable, UserError
+from daa_node.identity import envelope
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import MemberKeys, Validators
+from daa_node.network.invite_text import decode_invite
+from daa_node.network.requests import Requests
+from daa_node.observability.events import EventLog
+from daa_node.seams import Address, BlobStore, PeerId
+from tests.daa_node.agreement.memory_disk import Disk
+
+CHAIN = ChainId(b"c" * 32)
+KEYS = [NodeKeys.from_seed(bytes([i])) for i in range(8)]
+ME, COMERS = KEYS[0], KEYS[4:]
+DAY_S = 86_400
+
+
+class Outside:
+    """A clock that the test sets, and tokens that it can tell apart."""
+
+    def __init__(self) -> None:
+        self.now_ns, self.count = 0, 0
+
+    def wall_ns(self) -> int:
+        return self.now_ns
+
+    def bytes(self, size_bytes: int) -> bytes:
+        self.count += 1
+        return bytes([self.count]) * size_bytes
+
+
+@dataclass
+class Desk:
+    """One validator's invites, over a roll that the test sets."""
+
+    rules: RollRules = RollRules(Admission.VOUCHED, per_voucher=2)
+    disk: Disk = field(default_factory=Disk)
+    keys: NodeKeys = ME
+    addresses: list[Address] = field(default_factory=lambda: [Address("/ip4/192.0.2.1/tcp/4001")])
+
+    def __post_init__(self) -> None:
+        self.roll, self.round, self.outside = Roll(self.rules), 10, Outside()
+        self.offered: list[tuple[Enrolment, PeerId]] = []
+        self.blamed: list[tuple[PeerId, str]] = []
+        self.vouched: list[NodeId] = []
+        self.full = False
+        self.handlers: dict[str, Any] = {}
+        self.made = self.started()
+
+    def started(self) -> Invitations:
+        """As after a start of the daemon."""
+        members = KEYS[:4]
+        committee = Committee(tuple(Validator(n, 1) for n in sorted(k.node_id for k in members)))
+        validators = Validators(
+            CHAIN,
+            4,
+            Membership(committee),
+            {k.node_id: k.ml_dsa_public_key for k in members},
+            {k.node_id: k.peer_id for k in members},
+            [k.node_id for k in members],
+        )
+        desk = RollDesk(lambda: self.roll, lambda: self.round, self.let_in, self.vouch)
+        made = Invitations(
+            self.keys.node_id,
+            validators,
+            desk,
+            cast(BlobStore, self.disk.work),
+            (self.outside, self.outside),
+            lambda: self.addresses,
+            EventLog(lambda: 0),
+        )
+        registry = cast(Requests, type("R", (), {"register": self.handlers.__setitem__})())
+        nodes = {k.peer_id: k.node_id for k in KEYS}
+        made.serve(
+            registry, nodes.get, lambda peer_id, fault: self.blamed.append((peer_id, fault.reason))
+        )
+        return made
+
+    async def let_in(self, enrolment: Enrolment, peer_id: PeerId) -> None:
+        if self.full:
+            raise Unavailable("no place")
+        self.offered.append((enrolment, peer_id))
+
+    async def vouch(self, name: NodeId) -> None:
+        if self.full:
+            raise UserError("it has not enrolled here")
+        self.vouched.append(name)
+
+    async def token(self, uses: int = 1, expires_s: int = DAY_S) -> bytes:
+        await self.made.load()
+        told = await self.made.invite({"uses": uses, "expires_s": expires_s})
+        return decode_invite(told["invite"]).token
+
+    async def bring(self, token: bytes, keys: NodeKeys | None = None) -> Prospect | Refusal:
+        return await self.hand_in(token, keys, None if keys is None else enrolled(keys))
+
+    async def hand_in(
+        self, token: bytes, keys: NodeKeys | None, enrolment: Enrolment | None
+    ) -> Prospect | Refusal:
+        peer_id = (keys or COMERS[0]).peer_id
+        answer = await self.handlers["invite"](peer_id, encode_request(token, enrolment))
+        return decode_answer(answer.body)
+
+    def enter(self, keys: NodeKeys, until: int | None = None) -> None:
+        entry = Entry(keys.node_id, b"k", self.keys.node_id, 12, 12, 11, until)
+        self.roll = replace(self.roll, entries=(*self.roll.entries, entry))
+
+
+def enrolled(
+    keys: NodeKeys, chain: ChainId = CHAIN, signed_by: NodeKeys | None = None
+) -> Enrolment:
+    request = TrainerRequest(Enroll(keys.node_id, MemberKeys.of(keys).encode()), 70)
+    return Enrolment(request, envelope.sign(request.statement(chain), signed_by or keys).signature)
+
+
+WELCOME = Prospect(10, 4, 0, known=False)
+
+
+async def test_who_brings_an_invite_is_put_before_everybody() -> None:
+    desk = Desk()
+    assert await desk.bring(await desk.token(), COMERS[0]) == WELCOME
+    ((enrolment, peer_id),) = desk.offered
+    assert enrolment.request == enrolled(COMERS[0]).request
+    assert peer_id == COMERS[0].peer_id
+    assert not desk.blamed
+
+
+async def test_a_look_uses_nothing_up() -> None:
+    desk = Desk()
+    token = await desk.token()
+    assert await desk.bring(token) == await desk.bring(token) == WELCOME
+    assert not desk.offered
+    assert await desk.bring(token, COMERS[0]) == WELCOME
+
+
+async def test_with_open_admission_an_invite_lets_in_as_well() -> None:
+    desk = Desk(RollRules(Admission.OPEN))
+    assert await desk.bring(await desk.token(), COMERS[0]) == WELCOME
+    assert len(desk.offered) == 1
+
+
+async def test_the_same_comes_again_and_costs_no_second_use() -> None:
+    desk = Desk()
+    token = await desk.token()
+    assert await desk.bring(token, COMERS[0]) == await desk.bring(token, COMERS[0]) == WELCOME
+    assert await desk.bring(token, COMERS[1]) is Refusal.USED_UP
+    assert await desk.bring(token) == WELCOME  # it looks again
+    desk.enter(COMERS[0])
+    offered = len(desk.offered)
+    assert await desk.bring(token, COMERS[0]) == Prospect(10, 4, 1, known=True)
+    assert len(desk.offered) == offered + 1  # an Enroll of who is on the roll: it is back
+
+
+async def test_who_came_is_vouched_for_again_until_it_is_in_over_a_start_of_the_daemon(
+    autojump_clock: object,
+) -> None:
+    desk = Desk()
+    token = await desk.token()
+    await desk.bring(token, COMERS[0])
+    desk.made = desk.started()
+    await desk.made.load()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.made.run)
+        desk.full = True
+        await trio.sleep(10 * LOOK_S)  # it has not enrolled here since
+        desk.full = False
+        await trio.sleep(10 * LOOK_S)
+        assert desk.vouched == [COMERS[0].node_id]  # once, as long as that word may count
+        desk.round += 1000
+        await trio.sleep(10 * LOOK_S)
+        assert desk.vouched == 2 * [COMERS[0].node_id]
+        desk.enter(COMERS[0])
+        await trio.sleep(10 * LOOK_S)
+        desk.roll = Roll(desk.rules)  # and it was made to go
+        desk.round += 1000
+        await trio.sleep(10 * LOOK_S)
+        assert len(desk.vouched) == 2
+        nursery.cancel_scope.cancel()
+    assert await desk.bring(token, COMERS[0]) is Refusal.GONE
+
+
+async def test_a_start_of_the_daemon_forgets_no_use_and_no_invite() -> None:
+    desk = Desk()
+    token = await desk.token()
+    await desk.bring(token, COMERS[0])
+    desk.made = desk.started()
+    await desk.made.load()
+    assert await desk.bring(token, COMERS[1]) is Refusal.USED_UP
+    assert await desk.bring(token, COMERS[0]) == WELCOME
+
+
+async def test_a_use_is_on_disk_before_anything_is_offered() -> None:
+    desk = Desk()
+    token = await desk.token()
+
+    desk.disk.refuses.add("invites")
+    with pytest.raises(StorageFailed):
+        await desk.bring(token, COMERS[0])
+    assert not desk.offered
+
+
+async def test_the_token_is_nowhere_in_the_book() -> None:
+    desk = Desk()
+    token = await desk.token()
+    kept = await desk.disk.work.get_record("invites", "book")
+    assert kept is not None
+    assert token not in kept
+
+
+async def test_an_invite_ends_with_its_time_and_by_its_makers_word() -> None:
+    desk = Desk()
+    token = await desk.token(expires_s=60)
+    desk.outside.now_ns = 60 * 10**9
+    assert await desk.bring(token, COMERS[0]) is Refusal.EXPIRED
+    desk.outside.now_ns = 0
+    (row,) = (await desk.made.listing({}))["invites"]
+    await desk.made.revoke({"id": row["id"]})
+    assert await desk.bring(token, COMERS[0]) is Refusal.REVOKED
+    with pytest.raises(UserError, match="no invite 00"):
+        await desk.made.revoke({"id": "00"})
+
+
+async def test_a_made_up_token_is_held_against_who_brings_it_and_slowed_down() -> None:
+    desk = Desk()
+    right = await desk.token()
+    answers = [await desk.bring(bytes([200 + i]) * 16, COMERS[1]) for i in range(40)]
+    assert answers[0] is Refusal.UNKNOWN
+    assert answers.count(Refusal.UNKNOWN) == len(desk.blamed) == GUESSES_BURST
+    assert answers[-1] is Refusal.NOT_NOW
+    assert await desk.bring(right, COMERS[0]) == WELCOME  # nobody's right token waits
+
+
+async def test_a_voucher_over_its_quota_lets_in_nobody_more_also_before_the_chain_has_it() -> None:
+    desk = Desk(RollRules(Admission.VOUCHED, per_voucher=1))
+    first, second = await desk.token(), await desk.token()
+    assert await desk.bring(first, COMERS[0]) == WELCOME
+    assert await desk.bring(second, COMERS[1]) is Refusal.OVER_QUOTA
+    desk.enter(COMERS[0])
+    assert await desk.bring(second, COMERS[1]) is Refusal.OVER_QUOTA
+    with pytest.raises(UserError, match="has room for 0 more"):
+        await desk.token()
+    desk.roll = Roll(desk.rules)
+    desk.round = 80  # what was promised has lapsed
+    assert await desk.bring(second, COMERS[1]) == replace(WELCOME, next_round=80)
+
+
+async def test_who_cannot_be_let_in_is_told_why() -> None:
+    desk = Desk()
+    token = await desk.token()
+    desk.roll = Roll(RollRules(Admission.CLOSED))
+    assert await desk.bring(token, COMERS[0]) is Refusal.CLOSED
+    desk.roll = Roll(RollRules(Admission.OPEN, roll_max=0))
+    assert await desk.bring(token, COMERS[0]) is Refusal.FULL
+    desk.roll = Roll(desk.rules)
+    assert await desk.bring(token, KEYS[1]) is Refusal.MEMBER
+    desk.enter(COMERS[0], until=12)
+    assert await desk.bring(token, COMERS[0]) is Refusal.GOING
+    assert not desk.offered
+
+
+async def test_where_nothing_can_be_passed_on_the_use_is_kept_for_who_came() -> None:
+    desk = Desk()
+    token = await desk.token()
+    desk.full = True
+    assert await desk.bring(token, COMERS[0]) is Refusal.NOT_NOW
+    desk.full = False
+    assert await desk.bring(token, COMERS[1]) is Refusal.USED_UP
+    assert await desk.bring(token, COMERS[0]) == WELCOME
+
+
+@pytest.mark.parametrize(
+    ("enrolment", "reason"),
+    [
+        (enrolled(COMERS[1]), "handed in by the peer that it names"),
+        (enrolled(COMERS[0], ChainId(b"d" * 32)), "did not sign"),
+        (enrolled(COMERS[0], signed_by=COMERS[1]), "did not sign"),
+        (
+            Enrolment(TrainerRequest(Vouch(ME.node_id, Digest(b"r" * 32)), 9), b"s"),
+            "with an Enroll",
+        ),
+    ],
+)
+async def test_an_enrolment_of_somebody_else_uses_nothing_up(
+    enrolment: Enrolment, reason: str
+) -> None:
+    desk = Desk()
+    token = await desk.token()
+    with pytest.raises(PeerFault, match=reason):
+        await desk.hand_in(token, COMERS[0], enrolment)
+    assert not desk.offered
+    assert await desk.bring(token, COMERS[2]) == WELCOME
+
+
+async def test_only_a_validator_that_can_be_dialled_and_has_room_invites() -> None:
+    with pytest.raises(UserError, match="this node is no validator"):
+        await Desk(keys=COMERS[0]).token()
+    with pytest.raises(UserError, match="takes no more trainers"):
+        await Desk(RollRules()).token()
+    with pytest.raises(UserError, match="nobody can dial this node"):
+        await Desk(addresses=[]).token()
+    with pytest.raises(UserError, match="has room for 2 more"):
+        await Desk().token(uses=3)
+    with pytest.raises(UserError, match="--uses 0"):
+        await Desk().token(uses=0)
+
+
+async def test_the_book_is_bounded_and_what_is_over_goes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(invite_book, "INVITES_MAX", 3)
+    desk = Desk()
+    first, *_ = [await desk.token() for _ in range(3)]
+    with pytest.raises(UserError, match="open already"):
+        await desk.token()
+    used = await desk.bring(first, COMERS[0])
+    assert used == WELCOME
+    await desk.token()
+    assert await desk.bring(first, COMERS[0]) is Refusal.UNKNOWN
+    assert len((await desk.made.listing({}))["invites"]) == 3
+
+
+async def test_a_damaged_book_is_told_of_and_nothing_of_it_is_believed() -> None:
+    desk = Desk()
+    token = await desk.token()
+    kept = await desk.disk.work.get_record("invites", "book")
+    assert kept is not None
+    await desk.disk.work.put_record("invites", "book", kept[:-1])
+    desk.made = desk.started()
+    await desk.made.load()
+    assert await desk.bring(token, COMERS[0]) is Refusal.UNKNOWN
+
+
+def test_a_book_is_read_as_it_was_written() -> None:
+    one = invite_book.Issued(
+        invite_book.digest_of_token(b"t"), 2, 99, (NodeId(b"n" * 32),), (), True
+    )
+    book = InviteBook((one,))
+    assert decode_book(encode_book(book)) == book
+
+
+@pytest.mark.parametrize("body", [b"", encode_request(b"t" * 16, None)[:-1], b"\x80"])
+async def test_what_is_no_request_is_its_askers_fault(body: bytes) -> None:
+    desk = Desk()
+    with pytest.raises(PeerFault, match="malformed"):
+        await desk.handlers["invite"](COMERS[0].peer_id, body)

@@ -1,0 +1,267 @@
+"""`join` comes in with an invite, or says in one sentence why not, and keeps nothing then."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+
+from daa_consensus.enrolment import Enroll, Enrolment
+from daa_consensus.roll import Admission, Entry, Roll, RollRules
+from daa_dag.ids import ChainId, NodeId
+from daa_node import genesis
+from daa_node.agreement.invitations import Invitations, RollDesk
+from daa_node.cli import join
+from daa_node.cli.join import Hands, Wanted
+from daa_node.cli.speed import Speed
+from daa_node.errors import PeerFault, Unavailable, UserError
+from daa_node.network.invite_text import Invite, decode_invite, encode_invite
+from daa_node.seams import Address, BlobStore, PeerId
+from tests.daa_node.agreement.memory_disk import Disk
+from tests.daa_node.network.neighbours import Neighbour, running
+
+GOLDEN = (Path(__file__).parents[2] / "golden" / "genesis.json").read_text()
+MADE = genesis.parse("genesis.json", GOLDEN)
+FOUNDERS = tuple(sorted(MADE.public_keys))
+SPEED = Speed("cpu", 10_000, 51_200.0, 32, 7.0)
+
+
+class Outside:
+    """A clock that the test sets, and chance."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def wall_ns(self) -> int:
+        return self.now_ns
+
+    def bytes(self, size_bytes: int) -> bytes:
+        return b"t" * size_bytes
+
+
+async def nobody(_name: NodeId) -> None:
+    raise Unavailable("has not enrolled here")
+
+
+@dataclass
+class Inviter:
+    """A validator as a joiner meets it, over real sockets; its roll is the test's."""
+
+    per_voucher: int = 2
+
+    def __post_init__(self) -> None:
+        self.node = Neighbour(0, chain_id=MADE.chain_id)
+        self.roll = Roll(RollRules(Admission.VOUCHED, self.per_voucher))
+        self.outside = Outside()
+        self.offered: list[Enrolment] = []
+        self.text = GOLDEN
+        keys = self.node.keys
+        validators = MADE.validators()
+        committee = validators.now.committee
+        seat = replace(committee.validators[0], node_id=keys.node_id)
+        seats = tuple(sorted((seat, *committee.validators[1:]), key=lambda v: v.node_id))
+        validators.now = replace(validators.now, committee=replace(committee, validators=seats))
+
+        async def let_in(enrolment: Enrolment, _peer_id: PeerId) -> None:
+            self.offered.append(enrolment)
+
+        desk = RollDesk(lambda: self.roll, lambda: 301, let_in, nobody)
+        self.invitations = Invitations(
+            keys.node_id,
+            validators,
+            desk,
+            cast(BlobStore, Disk().work),
+            (self.outside, self.outside),
+            lambda: [Address(self.node.address)],
+            self.node.events,
+        )
+
+        async def tell(_peer_id: PeerId, _body: bytes) -> bytes:
+            return self.text.encode()
+
+        self.node.requests.register(genesis.GENESIS_REQUEST, tell)
+        self.invitations.serve(self.node.requests, self.node.directory.node_of, self.blame)
+
+    def blame(self, peer_id: PeerId, fault: PeerFault) -> None:
+        self.node.directory.blame(peer_id, fault)
+
+    async def invite(self, uses: int = 1) -> str:
+        told = await self.invitations.invite({"uses": uses, "expires_s": 3600})
+        return str(told["invite"])
+
+
+@asynccontextmanager
+async def inviting(**given: Any) -> AsyncIterator[Inviter]:
+    inviter = Inviter(**given)
+    async with running(inviter.node):
+        await inviter.invitations.load()
+        yield inviter
+
+
+@dataclass
+class Person:
+    """Who joins, on a machine that is never measured."""
+
+    root: Path
+    answers: bool = True
+    free_bytes: int = 10**12
+    ran: list[Path] = field(default_factory=list)
+    said: str = ""
+
+    async def joins(self, text: str, trust: str | None = None) -> str:
+        """What it is told is wrong; empty if nothing is."""
+        hands = Hands(
+            measure=lambda _made, _home: SPEED,
+            free_bytes=lambda _path: self.free_bytes,
+            confirm=lambda: self.answers,
+            run=lambda wanted, joined: self.ran.append(wanted.directory),
+        )
+        wanted = Wanted(self.root, self.answers, trust, "edge", with_parent=False)
+        try:
+            await trio.to_thread.run_sync(join.join, text, wanted, hands)
+        except UserError as refused:
+            return str(refused)
+        return ""
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
+    monkeypatch.setenv("DAA_NETWORK__LISTEN", "[/ip4/127.0.0.1/tcp/0]")
+    return Person(tmp_path / "eve")
+
+
+async def test_one_line_makes_a_node_comes_in_and_runs(
+    person: Person, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with inviting() as inviter:
+        assert await person.joins(await inviter.invite()) == ""
+    assert person.ran == [person.root]
+    (enrolment,) = inviter.offered
+    assert isinstance(enrolment.request.action, Enroll)
+    assert (person.root / "genesis.json").read_text() == GOLDEN
+    assert "bootstrap: [" in (person.root / "config.yaml").read_text()
+    told = capsys.readouterr().out
+    for words in (MADE.job.name, MADE.chain_id.hex(), "round 301 comes next", "parameters"):
+        assert words in told
+    assert "32 of a round's 32 steps fit" in told
+    assert "not measured: nobody has tried to dial this machine" in told
+
+
+async def test_the_same_line_again_takes_up_the_same_node(person: Person) -> None:
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        assert await person.joins(text) == ""
+        assert await person.joins(text) == ""
+    subjects = {
+        e.request.action.subject for e in inviter.offered if isinstance(e.request.action, Enroll)
+    }
+    assert len(subjects) == 1
+    assert len(person.ran) == 2
+
+
+async def test_who_says_no_has_kept_nothing_and_used_nothing_up(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda _self: True})())
+    person.answers = False
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        assert await person.joins(text) == ""
+        assert not person.root.exists()
+        assert not inviter.offered
+        person.answers = True
+        assert await person.joins(text) == ""
+
+
+async def refused(person: Person, inviter: Inviter, text: str) -> str:
+    said = await person.joins(text)
+    assert not person.root.exists()
+    assert not person.ran
+    assert len(said) < 400
+    return said
+
+
+async def test_each_refusal_is_one_sentence_and_nothing_is_kept(person: Person) -> None:
+    async with inviting(per_voucher=1) as inviter:
+        text = await inviter.invite()
+        forged = replace(decode_invite(text), token=b"?" * 16)
+        assert "was made up" in await refused(person, inviter, encode_invite(forged))
+        inviter.outside.now_ns = 3601 * 10**9
+        assert "has expired" in await refused(person, inviter, text)
+        inviter.outside.now_ns = 0
+        full = inviter.roll
+        entry = Entry(FOUNDERS[1], b"k", inviter.node.keys.node_id, 3, 3, 2)
+        inviter.roll = replace(full, entries=(entry,))
+        assert "vouches for as many trainers" in await refused(person, inviter, text)
+        inviter.roll = Roll(RollRules(Admission.CLOSED))
+        assert "takes no more trainers" in await refused(person, inviter, text)
+        inviter.roll = full
+        other = Person(person.root.parent / "first")
+        assert await other.joins(text) == ""
+        assert "is used up" in await refused(person, inviter, text)
+        (row,) = (await inviter.invitations.listing({}))["invites"]
+        await inviter.invitations.revoke({"id": row["id"]})
+        assert "was taken back" in await refused(person, inviter, text)
+
+
+async def test_a_network_begun_anew_is_another_one(person: Person) -> None:
+    async with inviting() as inviter:
+        other = replace(decode_invite(await inviter.invite()), chain_id=ChainId(b"o" * 32))
+        said = await refused(person, inviter, encode_invite(other))
+    assert "it is a node of another network than the invite names" in said
+
+
+async def test_a_directory_of_another_network_is_left_alone(person: Person) -> None:
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        assert await person.joins(text) == ""
+        before = sorted(path.name for path in person.root.iterdir())
+        other = replace(decode_invite(text), chain_id=ChainId(b"o" * 32))
+        said = await person.joins(encode_invite(other))
+    assert "and this invite is of another chain" in said
+    assert sorted(path.name for path in person.root.iterdir()) == before
+
+
+async def test_nobody_but_the_inviter_gets_the_token(person: Person) -> None:
+    async with inviting() as inviter:
+        right = decode_invite(await inviter.invite())
+        other = Invite(right.chain_id, FOUNDERS[1], right.token, right.addresses)
+        said = await refused(person, inviter, encode_invite(other))
+    assert "is another node than the one that invites you" in said
+
+
+async def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(person: Person) -> None:
+    person.free_bytes = 1000
+    async with inviting() as inviter:
+        said = await refused(person, inviter, await inviter.invite())
+        assert not inviter.offered
+    assert "there is no room" in said
+    assert "1.0 kB are free" in said
+
+
+async def test_a_made_up_genesis_is_not_taken(person: Person) -> None:
+    async with inviting() as inviter:
+        inviter.text = GOLDEN.replace('"name": "test"', '"name": "tess"')
+        said = await refused(person, inviter, await inviter.invite())
+    assert "sent no genesis" in said
+
+
+@pytest.mark.parametrize("trust", ["12", "zz" * 32])
+async def test_what_to_trust_is_a_whole_id(person: Person, trust: str) -> None:
+    async with inviting() as inviter:
+        said = await person.joins(await inviter.invite(), trust)
+    assert "64 hexadecimal digits" in said
+
+
+async def test_a_port_that_is_taken_is_said_in_one_sentence(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with inviting() as inviter:
+        port = inviter.node.address.split("/")[4]
+        monkeypatch.setenv("DAA_NETWORK__LISTEN", f"[/ip4/127.0.0.1/tcp/{port}]")
+        said = await refused(person, inviter, await inviter.invite())
+    assert port in said
+    assert "in use" in said
