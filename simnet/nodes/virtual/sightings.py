@@ -259,7 +259,8 @@ class Sightings:
 
     def excess(self) -> str | None:
         """What an honest node has not pruned: for a moment after it followed many rounds, yet."""
-        members = len(self.watch.audit.now.committee.validators)
+        now = self.watch.audit.now
+        members = len(now.committee.validators) + len(now.roll.entries)  # all contribute
         for node in self._honest:
             behind = self.newest_height - self.height(node)
             excess = None if node in self.lossy else self.shelves.excess(node, members, behind)

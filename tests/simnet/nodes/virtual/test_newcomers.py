@@ -6,6 +6,7 @@ Every run is also checked for the invariants, the node's own verifier included.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import trio
 
 from daa_node.errors import UserError
@@ -89,3 +90,44 @@ async def asked_until(cluster: Cluster, node: int, command: str, words: dict[str
         else:
             return True
     return False
+
+
+@pytest.mark.long
+def test_eight_that_come_at_once_and_are_vouched_for_all_train(
+    simnet_cluster: RunCluster,
+) -> None:
+    """Words are given one after another here, so the last one is later than the first."""
+
+    async def script(cluster: Cluster) -> None:
+        for node in MEMBERS:
+            cluster.start(node)
+        assert await cluster.until_height(3, 120, *MEMBERS)
+        coming = range(NEW, NEW + 8)
+        for node in coming:
+            cluster.start(node)
+        began = cluster.sightings.height(0)
+        for node in coming:
+            words = {"trainer": cluster.machines[node].node_id.hex()}
+            assert await asked_until(cluster, node % len(MEMBERS), "vouch", words)
+        assert await cluster.until_height(began + 8, 240, *MEMBERS)
+        firsts = [first_set(cluster, node) for node in coming]
+        assert all(first is not None and first <= began + 7 for first in firsts)
+        assert max(vertex.f_agg for vertex in cluster.chain(0)) == 3  # one, and its two trainers
+
+    run(simnet_cluster, script, 8, 60, {"admission": "vouched", "per_voucher": 2})
+
+
+@pytest.mark.long
+def test_in_an_open_network_whoever_asks_trains_and_more_than_fit_take_turns(
+    simnet_cluster: RunCluster,
+) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(16, 240, *MEMBERS)
+        names = [cluster.machines[node].node_id for node in range(NEW, NEW + 3)]
+        sets = [{c.author for c in vertex.contributors} for vertex in cluster.chain(0)[1:]]
+        assert all(len(authors.intersection(names)) <= 1 for authors in sets)
+        assert all(any(name in authors for authors in sets) for name in names)
+
+    rules = {"admission": "open", "contributors_max": 5, "max": 8}
+    run(simnet_cluster, script, 3, 60, rules)
