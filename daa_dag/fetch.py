@@ -7,10 +7,15 @@ answers too slowly. Chunks with one digest are one piece, fetched once, named by
       ^               |
       +---------------+  bad chunk, not there, peer left; unless another peer was asked as well
 
-Rarest pieces first; among equals the order starts where the caller says, so that nodes which fetch
-the same blob at the same time need not all ask alike. A peer that lags is asked for nothing new,
-and what it owes is asked of a second peer too, once nothing else is wanted: the end never waits for
-the slowest. A peer's window of bytes starts small and grows with what it delivers.
+Rarest pieces first; among equals the order starts where the caller says, or is the caller's own, so
+that nodes which fetch the same blob at the same time need not all ask alike. A peer that lags is
+asked for nothing new, and what it owes is asked of a second peer too, once nothing else is wanted:
+the end never waits for the slowest. A peer's window of bytes starts small and grows with what it
+delivers.
+
+Whoever spreads the blob (see spread) has all of it and offers each fetcher its own part. It is
+asked for that part, and after all others that have a piece; it learns which pieces are orphans:
+those that nobody else is trusted to bring.
 
 Invariants, checked after every step:
   * a piece is in exactly one of the three states;
@@ -18,7 +23,7 @@ Invariants, checked after every step:
   * only bytes whose digest the manifest names are ever held.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -32,18 +37,32 @@ WINDOW_BYTES_START = 8 * CHUNK_BYTES_MAX
 WINDOW_BYTES_MAX = 32 * CHUNK_BYTES_MAX
 # Tensors of a few bytes each are chunks too: a window of them must not be 10^5 asks.
 PIECES_PER_PEER_MAX = 256
+# Where others fetch the same, each owes few: one that claims to have all must not be asked for all.
+PIECES_PER_RELAY_MAX = 8  # two answers
 # Servers check what they send, so one wrong chunk is a broken memory and two are a liar.
 LIES_MAX = 2
-# A piece is owed by one peer, and by a second one when the first lags.
+# A piece is owed by one peer, and by a second one when the first lags; then by one that spreads it.
 ASKED_OF_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PeerJoined:
-    """The peer serves these chunk indices of the blob; None: all of them."""
+    """The peer serves these chunk indices of the blob; None: all of them.
+
+    `spreads`: they are what it offers us of a blob that it has whole.
+    """
 
     peer: NodeId
     have: frozenset[int] | None = None
+    spreads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PeerGained:
+    """The peer serves these as well by now; None: all of them."""
+
+    peer: NodeId
+    have: frozenset[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +96,7 @@ class PeerLeft:
     peer: NodeId
 
 
-Event = PeerJoined | ChunkArrived | ChunkMissing | PeerLagging | PeerLeft
+Event = PeerJoined | PeerGained | ChunkArrived | ChunkMissing | PeerLagging | PeerLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +139,8 @@ Effect = Ask | Hold | Accuse | Ban | Complete
 @dataclass(slots=True)
 class _Standing:
     joined: int  # ties are broken by who came first: a replay asks alike
-    have: frozenset[int] | None  # pieces; None: all
+    have: set[int] | None  # pieces; None: all
+    spreads: bool = False
     owed: dict[int, None] = field(default_factory=dict)  # oldest first
     owed_bytes: int = 0
     window_bytes: int = WINDOW_BYTES_START
@@ -133,16 +153,29 @@ class _Standing:
     def has(self, piece: int) -> bool:
         return piece not in self.lacks and (self.have is None or piece in self.have)
 
-    def rank(self) -> tuple[int, int, int]:
-        return (self.lies, self.lags, self.joined)
+    def rank(self) -> tuple[int, int, bool, int]:
+        return (self.lies, self.lags, self.spreads, self.joined)
+
+    @property
+    def is_trusted(self) -> bool:
+        """To bring what it has soon, without costing whoever spreads the blob a thing."""
+        return not (self.spreads or self.lies or self.lags)
 
 
 class Fetch:
     """One blob being fetched. Feed events to step(); carry out the effects in order."""
 
-    def __init__(self, manifest: Manifest, missing: Iterable[int], first: int = 0) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        missing: Iterable[int],
+        first: int = 0,
+        place_of: Callable[[int], bytes] | None = None,
+    ) -> None:
         """`missing`: chunk indices not held yet. `first`: any integer; where equals start.
 
+        `place_of` gives each index its place among equals instead, as drawn by chance, where many
+        fetch the same from each other.
         Raises Malformed when the manifest gives one digest two sizes: nothing could satisfy both.
         """
         self._manifest = manifest
@@ -157,10 +190,13 @@ class Fetch:
         self._held_count = 0
         self._peers: dict[NodeId, _Standing] = {}
         self._joined_count = 0
-        pieces = sorted(self._indices)
-        start = first % len(pieces) if pieces else 0
+        pieces = sorted(self._indices, key=place_of)
+        start = first % len(pieces) if pieces and place_of is None else 0
         self._natural = pieces[start:] + pieces[:start]
         self._order = self._natural
+        self._pieces_max = PIECES_PER_PEER_MAX if place_of is None else PIECES_PER_RELAY_MAX
+        self._rarity = dict.fromkeys(self._natural, 0)  # peers that have a piece, but not all
+        self._is_sorted = True
 
     @property
     def complete(self) -> bool:
@@ -170,6 +206,21 @@ class Fetch:
     def starved(self) -> bool:
         """Nobody who is here can give what is still wanted."""
         return not self.complete and not any(p.owed for p in self._peers.values())
+
+    def orphans(self, most: int) -> list[int]:
+        """The rarest wanted pieces that only who spreads them can be trusted to bring."""
+        trusted = [p for p in self._peers.values() if p.is_trusted]
+        found: list[int] = []
+        for piece in self._order:
+            askers = self._asked.get(piece)
+            is_late = askers is not None and all(self._peers[peer].lagging for peer in askers)
+            if piece not in self._wanted and not is_late:
+                continue
+            if not any(standing.has(piece) for standing in trusted):
+                found.append(piece)
+                if len(found) >= most:
+                    break
+        return found
 
     def owes(self, peer: NodeId) -> bool:
         """Whether an answer of this peer is due."""
@@ -181,8 +232,10 @@ class Fetch:
             return []
         effects: list[Effect] = []
         match event:
-            case PeerJoined(peer, have):
-                self._on_joined(peer, have)
+            case PeerJoined(peer, have, spreads):
+                self._on_joined(peer, have, spreads)
+            case PeerGained(peer, have):
+                self._on_gained(peer, have)
             case ChunkArrived(peer, index, payload):
                 effects = self._on_answer(peer, self._piece_of[index], payload)
             case ChunkMissing(peer, index):
@@ -197,16 +250,33 @@ class Fetch:
         self._check_invariants()
         return effects
 
-    def _on_joined(self, peer: NodeId, have: frozenset[int] | None) -> None:
+    def _on_joined(self, peer: NodeId, have: frozenset[int] | None, spreads: bool) -> None:
         if peer in self._peers:
             return
-        pieces = None
-        if have is not None:
-            count = len(self._piece_of)
-            pieces = frozenset(self._piece_of[index] for index in have if index < count)
-        self._peers[peer] = _Standing(self._joined_count, pieces)
+        self._peers[peer] = _Standing(self._joined_count, set(), spreads)
         self._joined_count += 1
-        self._sort_by_rarity()
+        self._on_gained(peer, have)
+
+    def _on_gained(self, peer: NodeId, have: frozenset[int] | None) -> None:
+        standing = self._peers.get(peer)
+        if standing is None or standing.have is None:
+            return
+        standing.cursor = 0
+        if have is None:
+            self._count(standing.have, -1)
+            standing.have = None
+            return
+        count = len(self._piece_of)
+        gained = {self._piece_of[index] for index in have if index < count} - standing.have
+        standing.have |= gained
+        self._count(gained, 1)
+
+    def _count(self, pieces: Iterable[int], more: int) -> None:
+        """So many more peers have these pieces, and not all."""
+        for piece in pieces:
+            if piece in self._rarity:
+                self._rarity[piece] += more
+                self._is_sorted = False
 
     def _on_answer(self, peer: NodeId, piece: int, payload: bytes | memoryview) -> list[Effect]:
         if not self._settle(peer, piece):
@@ -249,7 +319,7 @@ class Fetch:
             return
         for piece in standing.owed:
             self._give_back(peer, piece)
-        self._sort_by_rarity()
+        self._count(standing.have or (), -1)
 
     def _settle(self, peer: NodeId, piece: int) -> bool:
         """Take `piece` off what `peer` owes; False when it does not owe it."""
@@ -272,22 +342,18 @@ class Fetch:
             self._again[piece] = None
 
     def _sort_by_rarity(self) -> None:
-        """Order by the number of peers that serve a piece; needless while all serve everything."""
-        partial = [p.have for p in self._peers.values() if p.have is not None]
-        if not partial and self._order is self._natural:
+        """Order by the number of peers that serve a piece; whoever serves all changes nothing."""
+        if self._is_sorted:
             return
-        rarity = dict.fromkeys(self._natural, 0)
-        for have in partial:
-            for piece in have:
-                if piece in rarity:
-                    rarity[piece] += 1
         # sorting is stable: equals keep the natural order
-        self._order = sorted(self._natural, key=rarity.__getitem__) if partial else self._natural
+        self._order = sorted(self._natural, key=self._rarity.__getitem__)
+        self._is_sorted = True
         for standing in self._peers.values():
             standing.cursor = 0
 
     def _next_asks(self) -> list[Effect]:
         asks: list[Effect] = []
+        self._sort_by_rarity()
         eager = [(p.rank(), peer) for peer, p in self._peers.items() if not p.lagging]
         for _, peer in sorted(eager):
             standing = self._peers[peer]
@@ -295,7 +361,7 @@ class Fetch:
                 for piece in pieces:
                     size_bytes = self._manifest.sizes[piece]
                     full = standing.owed_bytes + size_bytes > standing.window_bytes
-                    if standing.owed and (full or len(standing.owed) >= PIECES_PER_PEER_MAX):
+                    if standing.owed and (full or len(standing.owed) >= self._pieces_max):
                         break
                     self._wanted.discard(piece)
                     self._again.pop(piece, None)
@@ -322,7 +388,8 @@ class Fetch:
         for slow in [p for p in self._peers.values() if p.lagging]:
             for piece in slow.owed:
                 askers = self._asked.get(piece, [peer])  # held by now: nobody needs it
-                if peer not in askers and len(askers) < ASKED_OF_MAX and standing.has(piece):
+                most = ASKED_OF_MAX + standing.spreads  # the last resort, where both of two lie
+                if peer not in askers and len(askers) < most and standing.has(piece):
                     yield piece
 
     def _check_invariants(self) -> None:

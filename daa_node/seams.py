@@ -222,6 +222,9 @@ class BlobWriter(Protocol):
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         """The same for several (index, payload), in one trip to the disk. Raises StorageFailed."""
 
+    async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        """Of what was written, those chunks one after another. Raises StorageFailed."""
+
     async def commit(self, durable: bool = True) -> None:
         """Visible once this returns; needs missing() == []. Raises StorageFailed."""
 

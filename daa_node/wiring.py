@@ -56,6 +56,8 @@ from daa_node.network.mailbox import Mailbox
 from daa_node.network.reachability import Reachability
 from daa_node.network.relaying import CAPABILITY, Relaying
 from daa_node.network.requests import Requests
+from daa_node.network.session_pool import Source
+from daa_node.network.spreading import SALT_BYTES, Spreading, Swarm, UnderWay
 from daa_node.node_parts import NodeParts
 from daa_node.rounds.catch_up import CatchUp, far_behind
 from daa_node.rounds.claims import Claims
@@ -92,7 +94,9 @@ class Wiring:
         self.relaying = self._make_relaying()
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
-        self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault)
+        self.swarm = Swarm(UnderWay(), self._member_source, lambda: parts.entropy.bytes(SALT_BYTES))
+        self.spreading = Spreading(lambda: len(self._directory.members()), self.swarm)
+        self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault, self.swarm)
         self._server = self._make_server()
         check_rules = check_rules_of(job)
         delta_bytes_max = job.updates.delta_format.size_bytes_max(job.model.parameter_count())
@@ -103,6 +107,7 @@ class Wiring:
             self.contacts,
             parts.work_store,
             Sizes(self._limits, delta_bytes_max, fetch_s, check_rules.boundary_chunks),
+            lambda root: self.spreading.sent_bytes(("updates", root)),
         )
         self.health = HealthRecords(self.me, self._why_excluded, parts.events)
         self.kept_health = KeptHealth(self.health, parts.work_store, parts.events)
@@ -160,7 +165,12 @@ class Wiring:
             self._requests.untaken,
             votes=lambda node: node in self.validators.now.committee.stake_of,
             for_members=STATES_FOR_MEMBERS,
+            spreading=self.spreading,
         )
+
+    def _member_source(self, node: NodeId) -> Source | None:
+        peer_id = self.contacts.peer_of(node) if node in self.contacts.members() else None
+        return None if peer_id is None else Source(node, peer_id)
 
     def _why_excluded(self, node: NodeId) -> str | None:
         """What puts somebody out here: never a score."""

@@ -315,6 +315,13 @@ class PartialBlob:
             finally:
                 os.close(handle)
 
+    def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        """Of what was written, those chunks one after another. Raises StorageFailed."""
+        manifest = self._manifest
+        places = [(manifest.offsets[index], manifest.sizes[index]) for index in indices]
+        with _reading(self._path, recycled=False) as file:
+            _fill(target, places, lambda part, at: os.preadv(file, [part], at), self._path)
+
     def commit(self, durable: bool = True) -> None:
         """Visible once this returns; all chunks must be there. Raises StorageFailed."""
         assert not self.missing()

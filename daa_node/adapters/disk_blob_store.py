@@ -110,6 +110,9 @@ class DiskBlobWriter:
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         await self._disk.run(lambda: self._partial.write_chunks(chunks))
 
+    async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        await self._disk.run(lambda: self._partial.read_into(indices, target))
+
     async def commit(self, durable: bool = True) -> None:
         await self._disk.run(lambda: self._partial.commit(durable))
 

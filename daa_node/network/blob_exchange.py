@@ -3,6 +3,10 @@
 A task a source talks to it, see blob_source, and posts its answers. One loop steps the machine,
 checks and writes. Nothing is buffered between them: a slow disk stops the reading, and that stops
 the peers.
+
+A large blob is not fetched from its holders alone: each offers us a part of it, and names others
+that fetch it as well, from which the rest comes (see daa_dag.spread). Where that stalls, holders
+are asked for everything.
 """
 
 from collections.abc import Awaitable, Callable, Sequence, Set
@@ -22,11 +26,13 @@ from daa_dag.fetch import (
     Event,
     Fetch,
     Hold,
+    PeerGained,
     PeerJoined,
     PeerLagging,
     PeerLeft,
 )
 from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.spread import ORPHANS_MAX, indices_of, mask_of, shuffled
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
 from daa_node.network.answers import BULK_ANSWER_TIMEOUT_S
 from daa_node.network.blob_source import (
@@ -37,9 +43,14 @@ from daa_node.network.blob_source import (
     Joined,
     News,
     OnFault,
+    Opened,
+    Told,
 )
+from daa_node.network.relay_source import RelaySource
 from daa_node.network.session_pool import SessionPool, Source
+from daa_node.network.spreading import SPREAD_KINDS, Part, Swarm
 from daa_node.seams import BlobStore, BlobWriter, BulkTransport
+from daa_node.wire.blob_messages import Shared
 
 OpenWriter = Callable[[Manifest], Awaitable[BlobWriter]]
 MoreSources = Callable[[], Sequence[Source]]
@@ -60,6 +71,12 @@ STAGGER_S_MAX = 5.0  # a quarter of what any answer may take
 # After enough sources have said that they lack a blob, the others have so long to say that they
 # hold it: a session and an answer, six round trips, where one takes half a second.
 LAST_CALL_S = 3.0
+# Where others fetch the same: without a chunk for so long holders are asked for everything, and so
+# they are when at this pace a quarter of the time would not do. No liar holds us up for longer.
+STALL_S = 4.0
+DUE_SHARE = 0.25
+SOURCES_MAX = 64  # of one blob, with those that holders name: each names eight
+FAREWELL_S = 0.1  # to tell holders that we have all, while it is being synced
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +98,15 @@ class Want:
 class BlobFetcher:
     """Fetches over sessions of its own, which it keeps for the next fetch."""
 
-    def __init__(self, local: NodeId, bulk: BulkTransport, on_fault: OnFault) -> None:
+    def __init__(
+        self,
+        local: NodeId,
+        bulk: BulkTransport,
+        on_fault: OnFault,
+        swarm: Swarm | None = None,
+    ) -> None:
+        """Without a `swarm` all comes from those that have a blob whole."""
+        self._swarm = swarm
         self._local = local
         self._pool = SessionPool(bulk)
         self.waits = self._pool.waits
@@ -130,7 +155,10 @@ class BlobFetcher:
         """
         # nodes that fetch one blob at the same time start at different chunks
         first = int.from_bytes(self._local[:4])
-        download = _Download(want, self._pool, open_writer, self._on_fault, first, more, are_enough)
+        swarm = self._swarm if want.kind in SPREAD_KINDS else None
+        post, inbox = trio.open_memory_channel[News](0)
+        shared = Download(want.kind, want.root, self._pool, self._on_fault, post, swarm=swarm)
+        download = _Download(want, shared, inbox, open_writer, first, more, are_enough)
         try:
             with trio.fail_after(deadline_s):
                 return await download.run(sources, deadline_s)
@@ -151,9 +179,9 @@ class _Download:
     def __init__(
         self,
         want: Want,
-        pool: SessionPool,
+        shared: Download,
+        inbox: trio.MemoryReceiveChannel[News],
         open_writer: OpenWriter,
-        on_fault: OnFault,
         first: int,
         more: MoreSources,
         are_enough: AreEnough,
@@ -169,34 +197,72 @@ class _Download:
         self._began_s = self._deadline_s = 0.0
         self._due_bytes = 0  # that were missing when we began
         self._writer: BlobWriter | None = None
-        self._sources: dict[NodeId, BlobSource] = {}
+        self._part: Part | None = None  # others may have what we have
+        self._sources: dict[NodeId, BlobSource | RelaySource] = {}
+        self._closed: set[NodeId] = set()  # holders that are asked for what they offer, no more
+        self._relays: set[NodeId] = set()  # that we take chunks from, and have not given up
+        self._gained_s = 0.0  # when the last chunk came
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
         self._why: dict[NodeId, str] = {}
         self._declined: set[NodeId] = set()
         # without a buffer: an answer waits in its task until the one before is on disk
-        post, self._inbox = trio.open_memory_channel[News](0)
-        self._shared = Download(want.kind, want.root, pool, on_fault, post)
+        self._inbox = inbox
+        self._shared = shared
         self.received_bytes = 0
 
     async def run(self, sources: Sequence[Source], deadline_s: float) -> Manifest:
         self._deadline_s = deadline_s
         failure: Exception | None = None
-        if self._want.manifest is not None:
-            await self._begin(self._want.manifest)
-        self._began_s = trio.current_time()
-        async with trio.open_nursery() as self._nursery:
-            self._welcome(sources)
-            try:
-                await self._steer()
-            except (Unavailable, PeerFault, StorageFailed) as fault:
-                failure = fault
-            self._nursery.cancel_scope.cancel()
+        try:
+            if self._want.manifest is not None:
+                await self._begin(self._want.manifest)
+            self._began_s = self._gained_s = trio.current_time()
+            async with trio.open_nursery() as self._nursery:
+                self._welcome(sources)
+                try:
+                    await self._steer()
+                    if self._part is not None:
+                        await self._finish()
+                except (Unavailable, PeerFault, StorageFailed) as fault:
+                    failure = fault
+                self._nursery.cancel_scope.cancel()
+        finally:
+            if self._part is not None and self._shared.swarm is not None:
+                self._shared.swarm.under_way.end((self._want.kind, self._want.root), self._part)
         if failure is not None:
             raise failure
         assert self._writer is not None
         assert self._shared.manifest is not None
-        await self._writer.commit(self._want.durable)
+        if self._part is None:
+            await self._writer.commit(self._want.durable)
         return self._shared.manifest
+
+    async def _finish(self) -> None:
+        """All is here: commit it, and meanwhile tell those that spread it. Raises StorageFailed."""
+        assert self._writer is not None
+        failure: StorageFailed | None = None
+        for source in self._sources.values():
+            source.finish()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._drain)
+            async with trio.open_nursery() as both:
+                both.start_soon(self._bid_farewell)
+                try:
+                    await self._writer.commit(self._want.durable)
+                except StorageFailed as fault:
+                    failure = fault
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _drain(self) -> None:
+        async for _ in self._inbox:
+            pass
+
+    async def _bid_farewell(self) -> None:
+        with trio.move_on_after(FAREWELL_S):
+            for source in self._sources.values():
+                await source.said.wait()
 
     def _is_behind(self, now_s: float) -> bool:
         """Whether less has come than must have by now: what drips comes to no end in time."""
@@ -213,7 +279,7 @@ class _Download:
 
     async def _steer(self) -> None:
         while self._fetch is None or not self._fetch.complete:
-            starved = self._fetch is None or self._fetch.starved
+            starved = self._fetch is None or (self._fetch.starved and not self._closed)
             if starved and not self._trying and not self._welcome(self._more()):
                 nobody = bool(self._sources) and self._declined == self._sources.keys()
                 why = self.why("cannot be had")
@@ -247,12 +313,20 @@ class _Download:
     async def _take(self, news: News) -> None:
         node_id = news.source.node_id
         match news:
-            case Joined(_, manifest, have):
+            case Joined(_, manifest, have, spreads):
                 if self._fetch is None:
                     assert manifest is not None
                     await self._begin(manifest)
                 self._trying.discard(node_id)
-                await self._step([PeerJoined(node_id, have)])
+                if spreads:
+                    self._closed.add(node_id)
+                joined = PeerJoined(node_id, frozenset() if spreads else have, spreads)
+                await self._step([joined])
+            case Told(_, shared):
+                self._sources[node_id].heard()
+                await self._step(self._events_of(node_id, shared))
+            case Opened():
+                await self._open([node_id])
             case Answered(_, indices, payloads):
                 self._sources[node_id].heard()
                 await self._step(
@@ -270,12 +344,45 @@ class _Download:
                     if self.lacked_s is None and self._are_enough(self._declined):
                         self.lacked_s = trio.current_time()
                 self._sources[node_id].drop_asks()
+                self._closed.discard(node_id)
                 if for_good:
                     self._trying.discard(node_id)
-                else:
+                    self._relays.discard(node_id)
+                elif node_id not in self._relays:
                     self._trying.add(node_id)
                 self._shared.hurry.set()
                 await self._step([PeerLeft(node_id)])
+
+    def _events_of(self, node_id: NodeId, shared: Shared) -> list[Event]:
+        """What a holder told us: what it offers, and who else has what."""
+        events: list[Event] = [PeerGained(node_id, frozenset(indices_of(shared.offered)))]
+        for other, mask in shared.holders:
+            self._begin_relay(other)
+            if other in self._relays:  # one that has left joins again, and knows what it has
+                have = frozenset(indices_of(mask))
+                events += [PeerJoined(other, frozenset()), PeerGained(other, have)]
+        return events
+
+    def _begin_relay(self, node_id: NodeId) -> None:
+        """It has a part, or all of it by now: then it is asked as a holder, and without waiting."""
+        assert self._nursery is not None
+        assert self._shared.swarm is not None
+        known = self._sources.get(node_id)
+        if isinstance(known, BlobSource) and node_id not in self._declined:
+            known.begin()
+            return
+        if isinstance(known, RelaySource) or len(self._sources) >= SOURCES_MAX:
+            return
+        source = self._shared.swarm.source_of(node_id)
+        if source is not None:  # else we have no connection with it
+            relay = self._sources[node_id] = RelaySource(source, self._shared)
+            self._relays.add(node_id)
+            self._nursery.start_soon(relay.run)
+
+    async def _open(self, holders: Sequence[NodeId]) -> None:
+        """From now on they are asked for whatever we lack."""
+        self._closed.difference_update(holders)
+        await self._step([PeerGained(node_id, None) for node_id in holders])
 
     async def _begin(self, manifest: Manifest) -> None:
         """The manifest is known and is the root's: whatever is wrong with it was signed for."""
@@ -288,10 +395,20 @@ class _Download:
         self._writer = await self._open_writer(manifest)
         missing = self._writer.missing()
         self._due_bytes = sum(manifest.sizes[index] for index in missing)
+        swarm = self._shared.swarm if self._shared.spreads(manifest) else None
+        place_of = None if swarm is None else shuffled(swarm.draw())
         try:
-            self._fetch = Fetch(manifest, missing, self._first)
+            self._fetch = Fetch(manifest, missing, self._first, place_of)
         except Malformed as fault:
             raise PeerFault("malformed-manifest", str(fault)) from None
+        if swarm is not None:
+            held = set(range(len(manifest.sizes))).difference(missing)
+            self._part = Part(manifest, self._writer, held)
+            swarm.under_way.begin((self._want.kind, self._want.root), self._part)
+            self._shared.have = mask_of(held)
+            fetch = self._fetch
+            self._shared.orphans = lambda: tuple(fetch.orphans(ORPHANS_MAX))
+        self._shared.begun.set()
 
     async def _step(self, events: Sequence[Event]) -> None:
         """All of an answer's chunks before anything waits: their asks leave together."""
@@ -309,6 +426,8 @@ class _Download:
                     self._shared.on_fault(peer, PeerFault("chunk-mismatch", f"chunk {index}"))
                 case Ban(peer):
                     self._why[peer] = "lied"
+                    self._closed.discard(peer)
+                    self._relays.discard(peer)
                     self._sources[peer].ban()
                 case Complete():
                     pass  # the loop sees it, once everything is written
@@ -317,19 +436,38 @@ class _Download:
             await self._writer.write_chunks(
                 [(index, hold.payload) for hold in holds for index in hold.indices]
             )
+            self._gained_s = trio.current_time()
+            if self._part is not None:
+                gained = [index for hold in holds for index in hold.indices]
+                self._part.held.update(gained)
+                self._shared.have |= mask_of(gained)
+                for source in self._sources.values():
+                    source.gained()
 
     async def _prod(self) -> None:
         """Tell the machine who has been silent for too long, and try others as well."""
         now_s = trio.current_time()
-        if now_s - self._began_s > PATIENCE_S:
+        patience_s = PATIENCE_S if self._part is None else self._shared.patience.limit_s
+        if now_s - (self._began_s if self._part is None else self._gained_s) > PATIENCE_S:
             # Whether anybody lags or not: a source may bring each bit in time, and never soon.
-            self._welcome(self._more())
+            more = self._more()
+            self._welcome(more)
+            whole = [each.node_id for each in more if each.node_id in self._relays]
+            await self._step([PeerGained(node_id, None) for node_id in whole])
         if self._fetch is None:
             return
+        if self._closed and (now_s - self._gained_s > STALL_S or self._is_late(now_s)):
+            await self._open(sorted(self._closed))
         silent = [
             node_id
             for node_id, source in self._sources.items()
-            if source.is_silent(now_s, PATIENCE_S)
+            if source.is_silent(now_s, patience_s)
         ]
         lagging = [node_id for node_id in silent if self._fetch.owes(node_id)]
         await self._step([PeerLagging(node_id) for node_id in lagging])
+
+    def _is_late(self, now_s: float) -> bool:
+        """Whether a quarter of the time will not do, as things come."""
+        passed_s = now_s - self._began_s
+        due_bytes = self._due_bytes * passed_s / (DUE_SHARE * self._deadline_s)
+        return passed_s > STALL_S and self.received_bytes < due_bytes

@@ -10,6 +10,9 @@ that stand low with us: they wait for the others, a moment at most. Strangers wa
 for members, a while at most, and for each other: their requests are admitted one after another, at
 a pace of work for all together. Their answers leave in pieces, and what they have not taken shares
 one room (see untaken).
+
+A blob that we are fetching ourselves is served as far as it has come, to whoever asks for chunks of
+it by number; to look for it finds nothing, and it is offered to nobody, before it is whole.
 """
 
 from collections import OrderedDict
@@ -28,6 +31,7 @@ from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
 from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
+from daa_node.network.spreading import Part, Spreading
 from daa_node.network.untaken import Answer, Piece, Untaken, in_pieces
 from daa_node.network.upload_meter import UploadMeter
 from daa_node.prompt_lock import PromptLock
@@ -41,10 +45,12 @@ from daa_node.wire.blob_messages import (
     Found,
     Refusal,
     Request,
+    ShareRequest,
     decode_request,
     encode_chunks,
     encode_found,
     encode_refused,
+    encode_shared,
     lay_out_chunks,
 )
 from daa_node.wire.limits import FRAME_BYTES_MAX, KIB
@@ -102,12 +108,15 @@ class BlobServer:
         untaken: Untaken | None = None,
         votes: Callable[[NodeId], bool] | None = None,
         for_members: Set[str] = frozenset(),
+        spreading: Spreading | None = None,
     ) -> None:
         """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks.
 
         `votes`: by whom our link is measured, of the members; all of them if not told. Strangers
-        are told of the kinds `for_members` that they are not here.
+        are told of the kinds `for_members` that they are not here. Without `spreading` whoever asks
+        for a part is told to ask for the whole.
         """
+        self._spreading = spreading
         self._untaken = untaken or Untaken()
         self._is_member = is_member
         self._votes = votes or is_member
@@ -138,14 +147,17 @@ class BlobServer:
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
             if self._is_member(stream.node_id):
-                await self._serve_member(stream, request, turn)
+                if isinstance(request, ShareRequest):  # a few bytes, for which nobody waits
+                    await self._share(stream, request)
+                else:
+                    await self._serve_member(stream, request, turn)
                 continue
             async with turn:
                 await self._admit(request)
                 held_bytes = HELD_BYTES if isinstance(request, ChunksRequest) else PIECE_BYTES
                 async with self._untaken.room(held_bytes) as answer:
                     send = partial(self._send_pieces, stream, answer)
-                    if request.kind in self._for_members:
+                    if request.kind in self._for_members or isinstance(request, ShareRequest):
                         await send(encode_refused(Refusal.UNKNOWN))
                     else:
                         await self._answer(send, request)
@@ -165,6 +177,19 @@ class BlobServer:
             if not self._firsts_served:
                 self._quiet.unpark_all()
 
+    async def _share(self, stream: FrameStream, request: ShareRequest) -> None:
+        try:
+            if self._spreading is None:
+                raise _Refuse(Refusal.UNKNOWN)
+            blob = await self._opened(request.kind, request.root)
+            if request.kind == SNAPSHOTS and await self._have(blob) is not None:
+                raise _Refuse(Refusal.UNKNOWN)
+            shared = await self._spreading.answer(stream.node_id, request, blob.manifest)
+            answer = encode_shared(shared)
+        except _Refuse as refusal:
+            answer = encode_refused(refusal.reason)
+        await self._send_whole(stream, answer)
+
     async def _let_others_pass(self) -> None:
         with trio.move_on_after(LAST_WAITS_S):
             while self._firsts_served:
@@ -177,6 +202,8 @@ class BlobServer:
                     await self._send_found(send, request)
                 case ChunksRequest():
                     await self._send_chunks(send, request)
+                case ShareRequest():
+                    raise _Refuse(Refusal.UNKNOWN)
                 case _:
                     assert_never(request)
         except _Refuse as refusal:
@@ -205,6 +232,8 @@ class BlobServer:
                 return max(OPEN_FIND_COST_BYTES, len(blob.encoded))
             case ChunksRequest(indices=indices):
                 return len(indices) * CHUNK_COST_BYTES
+            case ShareRequest():
+                return CHUNK_COST_BYTES
             case _:
                 assert_never(request)
 
@@ -231,6 +260,11 @@ class BlobServer:
     async def _send_chunks(self, send: Send, request: ChunksRequest) -> None:
         if not self.may_show(request.kind, request.root):
             raise _Refuse(Refusal.UNKNOWN)
+        part = None
+        if self._spreading is not None:
+            part = self._spreading.under_way.part((request.kind, request.root))
+        if part is not None and await self._send_part(send, request, part):
+            return
         blob = await self._opened(request.kind, request.root)
         count = len(blob.manifest.sizes)
         sizes = [blob.manifest.sizes[index] for index in request.indices if index < count]
@@ -238,6 +272,7 @@ class BlobServer:
             raise _Refuse(Refusal.TOO_MUCH)
         if request.kind == SNAPSHOTS:
             await send(encode_chunks([await self._record(blob, i) for i in request.indices]))
+            self._note_sent(request, sum(sizes))
             return
         buffer = self._buffers.pop() if self._buffers else bytearray(FRAME_BYTES_MAX)
         frame, body = lay_out_chunks(sizes, buffer)
@@ -254,8 +289,41 @@ class BlobServer:
             parts.append(self._checked(blob, index, body[:size]))
             body = body[size:]
         await send(encode_chunks(parts) if None in parts else frame)
+        self._note_sent(request, sum(sizes))
         if len(self._buffers) < BUFFERS_KEPT_MAX:
             self._buffers.append(buffer)
+
+    async def _send_part(self, send: Send, request: ChunksRequest, part: Part) -> bool:
+        """What there is so far; False if it cannot be read: it may be whole, elsewhere, by now."""
+        manifest, held = part.manifest, [index for index in request.indices if index in part.held]
+        sizes = [manifest.sizes[index] for index in held]
+        if sum(sizes) > ANSWER_BYTES_MAX:
+            raise _Refuse(Refusal.TOO_MUCH)
+        buffer = self._buffers.pop() if self._buffers else bytearray(FRAME_BYTES_MAX)
+        frame, body = lay_out_chunks(sizes, buffer)
+        try:
+            if held:
+                await part.writer.read_into(held, body)
+        except StorageFailed:
+            return False
+        chunks: dict[int, memoryview] = {}
+        for index, size in zip(held, sizes, strict=True):
+            if index in part.checked or digest_of(body[:size]) == manifest.digests[index]:
+                part.checked.add(index)
+                chunks[index] = body[:size]
+            else:
+                self.damaged_chunks += 1
+            body = body[size:]
+        all_here = len(chunks) == len(request.indices)
+        await send(frame if all_here else encode_chunks([chunks.get(i) for i in request.indices]))
+        self._note_sent(request, sum(sizes))
+        if len(self._buffers) < BUFFERS_KEPT_MAX:
+            self._buffers.append(buffer)
+        return True
+
+    def _note_sent(self, request: ChunksRequest, size_bytes: int) -> None:
+        if self._spreading is not None:
+            self._spreading.sent((request.kind, request.root), size_bytes)
 
     async def _record(self, blob: _OpenBlob, index: int) -> bytes | memoryview | None:
         assert self._snapshots is not None

@@ -2,28 +2,38 @@
 
 begun --hurry, or its turn--> found --asks, a batch at a time--> answers --> posted to the fetch
   ^------ the session broke, ATTEMPTS_MAX times -------+
+
+A source that spreads the blob is also told, between the asks, what we have by now, and says what to
+ask it for and whom else: at first soon, and the later the longer it has nothing new. When we have
+all it hears so, as others wait for what it takes us to lack.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import trio
 
 from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.spread import Patience
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.answers import answer_of, frame_of
 from daa_node.network.session_pool import Lease, SessionPool, Source
+from daa_node.network.spreading import Swarm, is_spread
 from daa_node.wire.blob_messages import (
     ANSWER_BYTES_MAX,
     CHUNKS_PER_REQUEST_MAX,
+    Answer,
     Chunks,
     ChunksRequest,
     FindRequest,
     Found,
     Refused,
+    Shared,
+    ShareRequest,
     decode_answer,
     encode_request,
 )
@@ -34,6 +44,11 @@ CUT = (trio.BrokenResourceError, trio.ClosedResourceError)
 # A session may break under us once or twice; then the peer is gone.
 ATTEMPTS_MAX = 3
 RETRY_WAIT_S = 0.2  # doubled each time
+SHARE_WAIT_S = 0.005  # before we say what we have: what arrives together is said once
+SHARE_WAIT_S_MAX = 0.16  # doubled up to here, while there is nothing new
+# And so much longer a chunk: then bitmaps of eight others are less than a hundredth of a link that
+# carries a chunk in 20 ms.
+SHARE_WAIT_CHUNK_S = 0.0002
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +56,22 @@ class Joined:
     source: Source
     manifest: Manifest | None
     have: frozenset[int] | None
+    spreads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """By a source that spreads the blob."""
+
+    source: Source
+    shared: Shared
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A source that has the blob whole spreads it no more: it is asked for anything."""
+
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +91,7 @@ class Broke:
     declined: bool = False  # it said that it does not have the blob
 
 
-News = Joined | Answered | Broke
+News = Joined | Told | Opened | Answered | Broke
 
 
 @dataclass(slots=True)
@@ -74,6 +105,15 @@ class Download:
     post: trio.MemorySendChannel[News]
     manifest: Manifest | None = None  # once it is known
     hurry: trio.Event = field(default_factory=trio.Event)  # one failed: the next need not wait
+    swarm: Swarm | None = None  # None: everything comes from who has it whole
+    patience: Patience = field(default_factory=Patience)  # with answers, where others fetch as well
+    begun: trio.Event = field(default_factory=trio.Event)  # what is here already is known
+    have: int = 0  # mask of the chunks that can be read here
+    orphans: Callable[[], tuple[int, ...]] = tuple
+
+    def spreads(self, manifest: Manifest) -> bool:
+        """Whether chunks are passed on from one who fetches it to the next."""
+        return self.swarm is not None and is_spread(manifest)
 
 
 class BlobSource:
@@ -85,9 +125,20 @@ class BlobSource:
         self._queued: deque[int] = deque()  # asked by the machine, not yet sent
         self._wake = trio.Event()
         self._scope = trio.CancelScope()
+        self._waiting = trio.CancelScope()  # for its turn
         self._banned = False
         self._heard_s = 0.0  # when it last said something, or had nothing to say
         self._answered = False  # an answer of it waits for us: it is we who are slow
+        self._shares = False  # it spreads the blob
+        self._heard = 0  # of its news
+        self._share_s = 0.0  # when to say what we have
+        self._share_wait_s = SHARE_WAIT_S
+        self._whole = False  # we have all: it hears so, and that is the end
+        self.said = trio.Event()
+
+    def begin(self) -> None:
+        """It is its turn, if it was not."""
+        self._waiting.cancel()
 
     def ask(self, index: int) -> None:
         """For a chunk."""
@@ -102,6 +153,20 @@ class BlobSource:
 
     def drop_asks(self) -> None:
         self._queued.clear()
+
+    def gained(self) -> None:
+        """We have more, of others: those who hear of it may want it."""
+        self._share_wait_s = SHARE_WAIT_S
+        self._share_s = min(self._share_s, trio.current_time() + 4 * SHARE_WAIT_S)
+        self._wake.set()
+
+    def finish(self) -> None:
+        """We have all. Who spreads the blob is told so; then, or at once, it has `said`."""
+        self._whole = True
+        self._queued.clear()
+        self._wake.set()
+        if not self._shares:
+            self.said.set()
 
     def ban(self) -> None:
         self._banned = True
@@ -119,7 +184,8 @@ class BlobSource:
         source, download = self._source, self._download
         with self._scope:
             if wait_s:
-                with trio.move_on_after(wait_s):
+                self._waiting.deadline = trio.current_time() + wait_s
+                with self._waiting:
                     await download.hurry.wait()
             attempt = 0
             while True:
@@ -131,6 +197,7 @@ class BlobSource:
                             await self._converse(lease)
                         finally:
                             lease.clean = lease.clean and not self._banned
+                    return
                 except PeerFault as fault:
                     download.on_fault(source.node_id, fault)
                     await download.post.send(Broke(source, str(fault), for_good=True))
@@ -151,33 +218,93 @@ class BlobSource:
                     await trio.sleep(RETRY_WAIT_S * 2 ** (attempt - 1))
 
     async def _converse(self, lease: Lease) -> None:
-        """Raises Unavailable, PeerFault or _Declined; ends in no other way than by cancellation."""
+        """Raises Unavailable, PeerFault or _Declined; ends once we have all, else is cancelled."""
         source, download = self._source, self._download
-        await download.post.send(await self._find(lease))
-        pending: deque[tuple[int, ...]] = deque()
+        joined = await self._find(lease)
+        await download.post.send(joined)
+        if joined.spreads:
+            await download.begun.wait()
+        self._shares, self._heard = joined.spreads, 0
+        self._share_s, self._share_wait_s = trio.current_time(), SHARE_WAIT_S
+        pending: deque[_Due] = deque()
         while True:
             while self._queued:
                 lease.clean = False
-                pending.append(self._batch())
-                request = ChunksRequest(download.kind, download.root, pending[-1])
+                assert download.manifest is not None
+                batch = batch_of(self._queued, download.manifest)
+                pending.append(_Due(batch, trio.current_time()))
+                request = ChunksRequest(download.kind, download.root, batch)
                 await lease.stream.send_frame(encode_request(request))
+            if self._is_share_due(pending):
+                lease.clean = False
+                pending.append(_Due((), trio.current_time()))
+                is_last = self._whole
+                await lease.stream.send_frame(encode_request(self._share()))
+                if is_last:  # nobody waits for its answer
+                    lease.clean, lease.unread = True, 1
+                    self.said.set()
+                    return
             if not pending:
                 lease.clean = True
                 self._wake = trio.Event()
-                await self._wake.wait()
+                with trio.move_on_at(self._share_s if self._shares else inf):
+                    await self._wake.wait()
                 continue
             with download.pool.waits.waiting(source.node_id):
                 answer = decode_answer(await answer_of(lease))
-            indices = pending.popleft()
+            due = pending.popleft()
             lease.clean = not pending
-            if isinstance(answer, Refused):
-                raise _Declined(answer.reason)
-            if not isinstance(answer, Chunks) or len(answer.payloads) != len(indices):
-                lease.clean = False
-                raise PeerFault("malformed", f"no answer for {len(indices)} chunks")
-            self._answered = True
-            await download.post.send(Answered(source, indices, answer.payloads))
-            self._answered = False
+            await self._take(lease, due, answer)
+
+    def _is_share_due(self, pending: Sequence["_Due"]) -> bool:
+        """One at a time, behind one batch of chunks at most."""
+        if not self._shares or any(not due.indices for due in pending):
+            return False
+        if self._whole:
+            return not pending
+        return len(pending) < 2 and trio.current_time() >= self._share_s
+
+    def _share(self) -> ShareRequest:
+        download = self._download
+        self._share_s = inf  # until there is an answer
+        return ShareRequest(
+            download.kind, download.root, self._heard, download.orphans(), download.have
+        )
+
+    async def _take(self, lease: Lease, due: "_Due", answer: Answer) -> None:
+        source, download = self._source, self._download
+        if isinstance(answer, Refused) and not due.indices:
+            self._shares = False
+            await download.post.send(Opened(source))
+            return
+        if isinstance(answer, Refused):
+            raise _Declined(answer.reason)
+        if not due.indices:
+            if not isinstance(answer, Shared):
+                raise PeerFault("malformed", "no answer for what we have")
+            self._note_share(answer)
+            if not self._whole:
+                await download.post.send(Told(source, answer))
+            return
+        if not isinstance(answer, Chunks) or len(answer.payloads) != len(due.indices):
+            lease.clean = False
+            raise PeerFault("malformed", f"no answer for {len(due.indices)} chunks")
+        download.patience.took(trio.current_time() - due.since_s)
+        if self._whole:
+            return  # it was asked of another as well
+        self._answered = True
+        await download.post.send(Answered(source, due.indices, answer.payloads))
+        self._answered = False
+        self._share_s = min(self._share_s, trio.current_time() + SHARE_WAIT_S)
+
+    def _note_share(self, shared: Shared) -> None:
+        """When to ask again: soon after there was news, else later each time."""
+        is_new = shared.news > self._heard or shared.offered
+        self._heard = max(self._heard, shared.news)
+        assert self._download.manifest is not None
+        most_s = SHARE_WAIT_S_MAX + SHARE_WAIT_CHUNK_S * len(self._download.manifest.sizes)
+        self._share_wait_s = SHARE_WAIT_S if is_new else min(2 * self._share_wait_s, most_s)
+        self._share_s = trio.current_time() + self._share_wait_s
 
     async def _find(self, lease: Lease) -> Joined:
         source, download = self._source, self._download
@@ -195,7 +322,9 @@ class BlobSource:
         if with_manifest:
             manifest = await self._receive_manifest(lease, found)
         lease.clean = True
-        return Joined(source, manifest, found.have)
+        known = manifest or download.manifest
+        assert known is not None
+        return Joined(source, manifest, found.have, found.have is None and download.spreads(known))
 
     async def _receive_manifest(self, lease: Lease, found: Found) -> Manifest:
         encoded = bytearray(found.manifest)
@@ -213,18 +342,25 @@ class BlobSource:
             raise PeerFault("manifest-mismatch", "the manifest is another blob's")
         return manifest
 
-    def _batch(self) -> tuple[int, ...]:
-        """As many of the queued asks as one answer may hold, ascending."""
-        manifest, queued = self._download.manifest, self._queued
-        assert manifest is not None
-        batch = [queued.popleft()]
-        size_bytes = manifest.sizes[batch[0]]
-        while queued and len(batch) < CHUNKS_PER_REQUEST_MAX:
-            size_bytes += manifest.sizes[queued[0]]
-            if size_bytes > ANSWER_BYTES_MAX:
-                break
-            batch.append(queued.popleft())
-        return tuple(sorted(batch))
+
+def batch_of(queued: deque[int], manifest: Manifest) -> tuple[int, ...]:
+    """As many of the queued asks as one answer may hold, ascending; they are taken off."""
+    batch = [queued.popleft()]
+    size_bytes = manifest.sizes[batch[0]]
+    while queued and len(batch) < CHUNKS_PER_REQUEST_MAX:
+        size_bytes += manifest.sizes[queued[0]]
+        if size_bytes > ANSWER_BYTES_MAX:
+            break
+        batch.append(queued.popleft())
+    return tuple(sorted(batch))
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """An answer: for these chunks, or, if for none, to what we said that we have."""
+
+    indices: tuple[int, ...]
+    since_s: float
 
 
 class _Declined(Exception):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from daa_dag.ids import NodeId
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.waits import Waits
 from daa_node.seams import BulkTransport, FrameStream, PeerId
 
@@ -39,6 +39,7 @@ class Lease:
     stream: FrameStream
     reused: bool
     clean: bool = True
+    unread: int = 0  # answers of one frame that nobody needs: whoever uses it next drops them
 
 
 class SessionPool:
@@ -47,7 +48,8 @@ class SessionPool:
     def __init__(self, bulk: BulkTransport) -> None:
         self._bulk = bulk
         self.waits = Waits()
-        self._idle: OrderedDict[FrameStream, tuple[NodeId, float]] = OrderedDict()  # oldest first
+        # the node, since when, and answers that are still unread; oldest first
+        self._idle: OrderedDict[FrameStream, tuple[NodeId, float, int]] = OrderedDict()
         self._turns: dict[NodeId, trio.Semaphore] = {}
 
     @asynccontextmanager
@@ -73,15 +75,14 @@ class SessionPool:
 
     async def _take(self, source: Source) -> Lease:
         now_s = trio.current_time()
-        stale = [s for s, (_, since_s) in self._idle.items() if now_s - since_s > IDLE_REUSE_S]
+        stale = [s for s, (_, since_s, _) in self._idle.items() if now_s - since_s > IDLE_REUSE_S]
         for stream in stale:
             del self._idle[stream]
-        mine = [s for s, (node_id, _) in self._idle.items() if node_id == source.node_id]
-        if mine:
-            del self._idle[mine[-1]]
+        mine = [s for s, (node_id, _, _) in self._idle.items() if node_id == source.node_id]
+        unread = self._idle.pop(mine[-1])[2] if mine else 0
         for stream in stale:
             await _close(stream)
-        if mine:
+        if mine and await _drop(mine[-1], unread):
             return Lease(mine[-1], reused=True)
         stream = await self._bulk.open(source.peer_id)
         if stream.node_id != source.node_id:
@@ -93,10 +94,24 @@ class SessionPool:
         if not lease.clean:
             await _close(lease.stream)
             return
-        self._idle[lease.stream] = (source.node_id, trio.current_time())
+        self._idle[lease.stream] = (source.node_id, trio.current_time(), lease.unread)
         while len(self._idle) > IDLE_SESSIONS_MAX:
             oldest, _ = self._idle.popitem(last=False)
             await _close(oldest)
+
+
+async def _drop(stream: FrameStream, count: int) -> bool:
+    """Read so many frames that nobody needs; else the session is closed, and False."""
+    is_sound = False
+    try:
+        with trio.move_on_after(CLOSE_TIMEOUT_S):
+            is_sound = all([await stream.receive_frame() is not None for _ in range(count)])
+    except (PeerFault, Unavailable, trio.BrokenResourceError, trio.ClosedResourceError):
+        pass  # as dead as one that says nothing
+    finally:
+        if not is_sound:
+            await _close(stream)
+    return is_sound
 
 
 async def _close(stream: FrameStream) -> None:

@@ -59,7 +59,10 @@ class Peers:
         contacts: Contacts,
         work: BlobStore,
         sizes: Sizes,
+        sent_bytes: Callable[[BlobRoot], int] = lambda _root: 0,
     ) -> None:
+        """`sent_bytes`: how much of an update's chunks we have sent."""
+        self.sent_bytes = sent_bytes
         self._fetcher = fetcher
         self._requests = requests
         self._contacts = contacts
@@ -193,6 +196,9 @@ class _Nothing:
 
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         """As little."""
+
+    async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        """Never called, either."""
 
     async def commit(self, durable: bool = True) -> None:
         """There is nothing to keep."""

@@ -117,6 +117,7 @@ class SynchronousRound:
                 with trio.move_on_after(EXECUTE_GRACE_S):
                     await self._executed.wait()
             nursery.cancel_scope.cancel()
+        self._tell_spread()
         await self._keep_boundaries()  # unless that was done before the others ended the round
         self.happened.unfinished = self._gather.collection.unfinished()
         self.happened.wall_s = trio.current_time() - started_s
@@ -140,6 +141,16 @@ class SynchronousRound:
         self.happened.unfinished = self._gather.collection.unfinished()
         self._note_decided(set_block, set_block.payload)
         return self.happened
+
+    def _tell_spread(self) -> None:
+        sealed = self.happened.sealed
+        if sealed is not None and self.happened.offered:
+            self._context.events.emit(
+                events.UPDATE_SPREAD,
+                round=self._plan.round,
+                size_bytes=sealed.size_bytes,
+                sent_bytes=self._context.peers.sent_bytes(sealed.blob_root),
+            )
 
     def _aborted(self) -> bool:
         resolution = self.happened.resolution

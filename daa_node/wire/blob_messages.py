@@ -9,7 +9,13 @@ come in the order of the requests.
     ["find", kind, root, with manifest?]  -> ["found", bytes to follow, bitmap's or -1: all is here]
                                              + bitmap + beginning of the manifest
     ["chunks", kind, root, [indices]]     -> ["chunks", [size, or -1: not here]] + the chunks
-    either                                -> ["refused", reason]
+    ["share", kind, root, news heard,     -> ["shared", news, bitmap's bytes,
+      [orphans], bitmap of what is here]       [[node, bitmap's bytes]]] + the bitmaps
+    any                                   -> ["refused", reason]
+
+Whoever holds a blob whole spreads it among members (daa_dag.spread): a "share" says what of it came
+so far, and which chunks nobody else can bring; the first bitmap answers with what is to be asked
+for here, and those behind it say what others have.
 """
 
 import struct
@@ -21,7 +27,8 @@ from typing import Any, assert_never
 from daa_dag import canonical
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, MANIFEST_BYTES_MAX
 from daa_dag.errors import NotCanonical
-from daa_dag.ids import DIGEST_BYTES, BlobRoot
+from daa_dag.ids import DIGEST_BYTES, BlobRoot, NodeId
+from daa_dag.spread import ORPHANS_MAX, TOLD_MAX
 from daa_node.errors import PeerFault
 from daa_node.wire.limits import FRAME_BYTES_MAX, KIB
 
@@ -35,6 +42,8 @@ CHUNKS_PER_REQUEST_MAX = 128
 BLOB_REQUEST_BYTES_MAX = 2048
 KIND_BYTES_MAX = 32
 BITMAP_BYTES_MAX = CHUNKS_MAX // 8
+SHARE_REQUEST_BYTES_MAX = BLOB_REQUEST_BYTES_MAX + BITMAP_BYTES_MAX
+NEWS_MAX = 2**53
 # Of a manifest in its "found", which must fit one piece beside the bitmap: a thousand chunks.
 MANIFEST_BEGINNING_BYTES_MAX = PIECE_BYTES // 2
 assert HEADER_BYTES_MAX + BITMAP_BYTES_MAX + MANIFEST_BEGINNING_BYTES_MAX <= PIECE_BYTES
@@ -66,7 +75,18 @@ class ChunksRequest:
     indices: tuple[int, ...]
 
 
-Request = FindRequest | ChunksRequest
+@dataclass(frozen=True, slots=True)
+class ShareRequest:
+    """`have`: mask of the chunks that came. `heard`: the news of the last answer, at first 0."""
+
+    kind: str
+    root: BlobRoot
+    heard: int
+    orphans: tuple[int, ...]
+    have: int
+
+
+Request = FindRequest | ChunksRequest | ShareRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +110,16 @@ class Refused:
     reason: Refusal
 
 
-Answer = Found | Chunks | Refused
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Masks of chunks: of those to be asked for, and of those that others have."""
+
+    news: int
+    offered: int
+    holders: tuple[tuple[NodeId, int], ...]
+
+
+Answer = Found | Chunks | Shared | Refused
 
 
 def encode_request(request: Request) -> bytes:
@@ -99,13 +128,15 @@ def encode_request(request: Request) -> bytes:
             return canonical.encode(["find", kind, root, with_manifest])
         case ChunksRequest(kind, root, indices):
             return canonical.encode(["chunks", kind, root, list(indices)])
+        case ShareRequest(kind, root, heard, orphans, have):
+            return canonical.encode(["share", kind, root, heard, list(orphans), _bitmap(have)])
         case _:
             assert_never(request)
 
 
 def decode_request(payload: bytes) -> Request:
     """Raises PeerFault "malformed"."""
-    match _decoded(payload, BLOB_REQUEST_BYTES_MAX):
+    match _decoded(payload, SHARE_REQUEST_BYTES_MAX):
         case ["find", kind, root, bool() as with_manifest]:
             return FindRequest(_kind_of(kind), _root_of(root), with_manifest)
         case ["chunks", kind, root, list() as indices]:
@@ -116,6 +147,14 @@ def decode_request(payload: bytes) -> Request:
             if any(left >= right for left, right in zip(indices, indices[1:], strict=False)):
                 raise PeerFault("malformed", "chunk indices ascend")
             return ChunksRequest(_kind_of(kind), _root_of(root), tuple(indices))
+        case ["share", kind, root, heard, list() as orphans, bytes() as bitmap]:
+            if len(orphans) > ORPHANS_MAX or len(bitmap) > BITMAP_BYTES_MAX:
+                raise PeerFault("malformed", f"{len(orphans)} orphans, {len(bitmap)} bytes of bits")
+            for number in orphans:
+                _check_number(number, 0, CHUNKS_MAX - 1)
+            _check_number(heard, 0, NEWS_MAX)
+            have = int.from_bytes(bitmap, "little")
+            return ShareRequest(_kind_of(kind), _root_of(root), heard, tuple(orphans), have)
     raise PeerFault("malformed", "no request has this form")
 
 
@@ -147,6 +186,15 @@ def lay_out_chunks(sizes: Sequence[int], buffer: bytearray) -> tuple[memoryview,
     return frame, frame[start:]
 
 
+def encode_shared(shared: Shared) -> bytes:
+    offered = _bitmap(shared.offered)
+    bitmaps = [_bitmap(mask) for _, mask in shared.holders]
+    named: list[canonical.Value] = [
+        [node, len(bitmap)] for (node, _), bitmap in zip(shared.holders, bitmaps, strict=True)
+    ]
+    return _with_header(["shared", shared.news, len(offered), named], offered, *bitmaps)
+
+
 def encode_refused(reason: Refusal) -> bytes:
     return _with_header(["refused", str(reason)])
 
@@ -174,6 +222,8 @@ def decode_answer(frame: bytes) -> Answer:
             return Found(have, manifest, following_bytes)
         case ["chunks", list() as sizes]:
             return Chunks(_split(body, sizes))
+        case ["shared", news, offered_bytes, list() as named]:
+            return _shared(news, offered_bytes, named, body)
         case ["refused", str() as reason] if reason in _REASONS:
             _check_empty(body)
             return Refused(Refusal(reason))
@@ -217,6 +267,33 @@ def _split(body: memoryview, sizes: list[Any]) -> tuple[memoryview | None, ...]:
         payloads.append(None if size < 0 else body[at : at + size])
         at += max(size, 0)
     return tuple(payloads)
+
+
+def _shared(news: Any, offered_bytes: Any, named: list[Any], body: memoryview) -> Shared:
+    _check_number(news, 0, NEWS_MAX)
+    if len(named) > TOLD_MAX:
+        raise PeerFault("malformed", f"{len(named)} holders in one answer")
+    nodes, sizes = [], [offered_bytes]
+    for each in named:
+        match each:
+            case [bytes() as node, size] if len(node) == DIGEST_BYTES:
+                nodes.append(NodeId(node))
+                sizes.append(size)
+            case _:
+                raise PeerFault("malformed", "a holder is a node and the bytes of a bitmap")
+    for size in sizes:
+        _check_number(size, 0, BITMAP_BYTES_MAX)
+    if sum(sizes) != len(body):
+        raise PeerFault("malformed", f"bitmaps of {sum(sizes)} bytes, {len(body)} bytes came")
+    masks, at = [], 0
+    for size in sizes:
+        masks.append(int.from_bytes(body[at : at + size], "little"))
+        at += size
+    return Shared(news, masks[0], tuple(zip(nodes, masks[1:], strict=True)))
+
+
+def _bitmap(mask: int) -> bytes:
+    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
 
 
 def _bitmap_of(body: memoryview) -> frozenset[int]:

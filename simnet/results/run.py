@@ -54,6 +54,10 @@ def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
             from simnet.nodes.heap.fetch import run_fetch
 
             return run_fetch(scenario, trace)
+        case "heap", "upload":
+            from simnet.nodes.heap.upload import run_upload
+
+            return run_upload(scenario, trace)
     raise AssertionError("a scenario's fidelity can do its work")
 
 

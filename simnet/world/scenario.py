@@ -281,7 +281,7 @@ class WorkConfig(BaseModel):
 
     model_config = STRICT
 
-    kind: Literal["training", "gossip", "fetch"] = "training"
+    kind: Literal["training", "gossip", "fetch", "upload"] = "training"
     rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
     model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
     parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
@@ -416,7 +416,7 @@ class Scenario(BaseModel):
             yield (
                 ("fidelity",),
                 "daemons, which agree and train, take `fidelity: light`, `trio` or `process`; the"
-                " heap has none, and takes `work: {kind: gossip}` or `fetch`",
+                " heap has none, and takes `work: {kind: gossip}`, `fetch` or `upload`",
             )
         if kind != "training" and self.fidelity != "heap":
             said = f"{kind} takes `fidelity: heap`: no daemons run there, but thousands of nodes"

@@ -10,6 +10,7 @@ from daa_dag.fetch import (
     ASKED_OF_MAX,
     LIES_MAX,
     PIECES_PER_PEER_MAX,
+    PIECES_PER_RELAY_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_BYTES_START,
     Accuse,
@@ -22,6 +23,7 @@ from daa_dag.fetch import (
     Event,
     Fetch,
     Hold,
+    PeerGained,
     PeerJoined,
     PeerLagging,
     PeerLeft,
@@ -313,3 +315,46 @@ def test_a_blob_of_many_chunks_and_peers_costs_little_a_step() -> None:
     assert fetch.complete
     assert steps == count
     assert WINDOW_BYTES_MAX >= WINDOW_BYTES_START
+
+
+def test_what_a_peer_gains_is_asked_of_it_the_rarest_first() -> None:
+    fetch = fetch_of()
+    assert fetch.step(PeerJoined(ALICE, frozenset())) == []
+    fetch.step(PeerJoined(BOB, frozenset({0, 1})))
+    gained = asks(fetch.step(PeerGained(ALICE, frozenset({0, 1, 2}))))
+    assert gained == [Ask(ALICE, 2)]  # the others are Bob's already
+    assert fetch.step(PeerGained(ALICE, frozenset({2}))) == []
+
+
+def test_who_spreads_a_blob_is_asked_after_others_that_have_a_piece() -> None:
+    fetch = fetch_of()
+    fetch.step(PeerJoined(ALICE, frozenset(), spreads=True))
+    fetch.step(PeerJoined(BOB, frozenset()))
+    fetch._peers[BOB].window_bytes = 1
+    assert asks(fetch.step(PeerGained(BOB, frozenset({3, 4}))))[0].peer == BOB
+    offered = asks(fetch.step(PeerGained(ALICE, frozenset({3, 5}))))
+    assert offered == [Ask(ALICE, 5)]
+
+
+def test_orphans_are_what_nobody_else_can_be_trusted_to_bring() -> None:
+    fetch = fetch_of()
+    fetch.step(PeerJoined(ALICE, frozenset({0}), spreads=True))
+    fetch.step(PeerJoined(BOB, frozenset({1, 2})))
+    assert fetch.orphans(99) == [3, 4, 5, 6, 7, 8]
+    assert fetch.orphans(2) == [3, 4]
+    fetch.step(PeerLagging(BOB))
+    assert sorted(fetch.orphans(99)) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_whoever_turns_out_to_have_all_is_asked_for_all() -> None:
+    fetch = fetch_of()
+    fetch.step(PeerJoined(ALICE, frozenset({0}), spreads=True))
+    assert len(asks(fetch.step(PeerGained(ALICE, None)))) == len(CHUNKS) - 1
+    assert fetch.orphans(99) == []
+
+
+def test_among_equals_the_order_is_the_caller_s_own() -> None:
+    fetch = Fetch(MANIFEST, range(len(CHUNKS)), 0, lambda index: b"%d" % -index)
+    order = [ask.index for ask in asks(fetch.step(PeerJoined(ALICE)))]
+    natural = sorted(range(len(CHUNKS)), key=lambda index: b"%d" % -index)
+    assert order == natural[:PIECES_PER_RELAY_MAX]

@@ -231,6 +231,16 @@ class MemoryWriter:
             self._held.add(index)
         disk.overwrite(file, bytes(content))
 
+    async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        before, at = self._mount.now().files.get(self._partial, b""), 0
+        for index in indices:
+            start, size = self._manifest.offsets[index], self._manifest.sizes[index]
+            if len(before) < start + size:
+                raise StorageFailed(f"{self._partial} has no chunk {index}")
+            target[at : at + size] = before[start : start + size]
+            at += size
+
     async def commit(self, durable: bool = True) -> None:
         assert not self.missing()
         if not self._committed and self._store.arrival is not None:

@@ -19,6 +19,7 @@ from daa_node.errors import PeerFault
 from daa_node.network.blob_exchange import PATIENCE_S
 from daa_node.seams import BulkTransport, FrameHandler, FrameStream, IsMember, PeerId
 from daa_node.wire.blob_messages import (
+    ChunksRequest,
     FindRequest,
     Found,
     Refusal,
@@ -136,6 +137,7 @@ class ShortFrames:
             if isinstance(found, Found):
                 self._rest += found.manifest
                 self._rest_bytes = found.following_bytes
+        if not isinstance(request, ChunksRequest):
             return
         given = self._given.setdefault((self.node_id, request.root), set())
         if len(given.union(request.indices)) == self._counts.get(request.root):

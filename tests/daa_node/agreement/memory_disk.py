@@ -112,6 +112,9 @@ class MemoryWriter:
         await trio.lowlevel.checkpoint()
         assert self._store.put_blob(self._kind, payload) == self._root
 
+    async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        raise StorageFailed("it has one chunk, and gives none of it before it is whole")
+
     async def commit(self, durable: bool = True) -> None:
         assert not self.missing()
 

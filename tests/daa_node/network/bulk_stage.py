@@ -138,6 +138,10 @@ class MemoryWriter:
         for index, payload in chunks:
             await self.write_chunk(index, bytes(payload))
 
+    async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        joined = b"".join(self.chunks[index] for index in indices)
+        target[: len(joined)] = joined
+
     async def commit(self, durable: bool = True) -> None:
         assert not self.missing()
         self.committed = True
@@ -220,6 +224,7 @@ def scripted(reply: Reply, manifest: Manifest = MANIFEST) -> FrameHandler:
                 encoded = manifest.encode() if request.with_manifest else b""
                 await stream.send_frame(encode_found(Found(None, encoded)))
                 continue
+            assert isinstance(request, ChunksRequest)
             answer = await reply(request)
             if answer is None:
                 await trio.sleep_forever()

@@ -139,7 +139,7 @@ def test_a_session_that_still_owes_an_answer_is_closed_after_the_fetch(tmp_path:
         want = Want(KIND, manifest.root, manifest.size_bytes)
         begin = MemoryWriter(count=count).begin
         await scene.fetcher.fetch(want, [tired, alice], begin, 60)
-        kept = [node_id for node_id, _ in scene.fetcher._pool._idle.values()]
+        kept = [node_id for node_id, *_ in scene.fetcher._pool._idle.values()]
         assert kept == [alice.node_id]
 
     on_stage(tmp_path, play, virtual=True)
@@ -389,6 +389,7 @@ def test_a_disk_that_fails_ends_the_fetch_with_its_own_error(tmp_path: Path) -> 
         async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
             raise StorageFailed("disk full")
 
+        async def read_into(self, indices: Sequence[int], target: memoryview) -> None: ...
         async def commit(self, durable: bool = True) -> None: ...
 
     async def play(scene: Scene) -> None:

@@ -126,7 +126,7 @@ def test_where_all_are_busy_few_are_asked_at_once(tmp_path: Path) -> None:
             await trio.sleep(busy_s)
             if isinstance(request, FindRequest):
                 await stream.send_frame(encode_found(Found(None, MANIFEST.encode())))
-            else:
+            elif isinstance(request, ChunksRequest):
                 await stream.send_frame(await truth(request))
 
     async def play(scene: Scene) -> None:
@@ -211,6 +211,6 @@ def test_no_session_with_who_was_banned_is_kept(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         liar, alice = scene.bulk.add("liar", scripted(poison)), scene.bulk.add("a", scripted(truth))
         await scene.fetch_into(MemoryWriter(), [liar, alice], 60)
-        assert [node_id for node_id, _ in scene.fetcher._pool._idle.values()] == [alice.node_id]
+        assert [node_id for node_id, *_ in scene.fetcher._pool._idle.values()] == [alice.node_id]
 
     on_stage(tmp_path, play, virtual=True)

@@ -4,7 +4,8 @@ import pytest
 
 from daa_dag import canonical
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, MANIFEST_BYTES_MAX
-from daa_dag.ids import BlobRoot
+from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.spread import ORPHANS_MAX, TOLD_MAX
 from daa_node.errors import PeerFault
 from daa_node.wire.blob_messages import (
     BITMAP_BYTES_MAX,
@@ -17,12 +18,15 @@ from daa_node.wire.blob_messages import (
     Found,
     Refusal,
     Refused,
+    Shared,
+    ShareRequest,
     decode_answer,
     decode_request,
     encode_chunks,
     encode_found,
     encode_refused,
     encode_request,
+    encode_shared,
     missing_bytes,
 )
 from tests.daa_node.network.bulk_stage import (
@@ -79,3 +83,35 @@ def test_requests_are_bounded_and_ascend() -> None:
     for indices in ((), (1, 1), (2, 1), (-1,), (70_000,), tuple(range(200))):
         with pytest.raises(PeerFault, match="malformed"):
             decode_request(encode_request(ChunksRequest(KIND, root, indices)))
+
+
+def test_what_is_shared_comes_back_as_it_was_and_is_bounded() -> None:
+    root, whole = BlobRoot(b"r" * 32), (1 << CHUNKS_MAX) - 1
+    holders = tuple((NodeId(bytes([n]) * 32), whole) for n in range(TOLD_MAX))
+    for have in (0, 1, whole):
+        asked = ShareRequest(KIND, root, 7, tuple(range(ORPHANS_MAX)), have)
+        assert decode_request(encode_request(asked)) == asked
+        told = Shared(9, have, holders)
+        assert decode_answer(encode_shared(told)) == told
+    too_many = (
+        ShareRequest(KIND, root, 0, tuple(range(ORPHANS_MAX + 1)), 0),
+        ShareRequest(KIND, root, 0, (CHUNKS_MAX,), 0),
+        ShareRequest(KIND, root, -1, (), 0),
+        ShareRequest(KIND, root, 0, (), 1 << CHUNKS_MAX + 1),
+    )
+    for request in too_many:
+        with pytest.raises(PeerFault, match="malformed"):
+            decode_request(encode_request(request))
+    crowd = (*holders, (NodeId(b"x" * 32), 1))
+    with pytest.raises(PeerFault, match="malformed"):
+        decode_answer(encode_shared(Shared(9, 0, crowd)))
+    wrongs: list[list[canonical.Value]] = [
+        [0, 1, []],
+        [0, 0, [[b"short", 0]]],
+        [0, 0, [[b"n" * 32, 5]]],
+        [0, -1, []],
+    ]
+    for wrong in wrongs:
+        header = canonical.encode(["shared", *wrong])
+        with pytest.raises(PeerFault, match="malformed"):
+            decode_answer(len(header).to_bytes(2) + header)

@@ -1,0 +1,272 @@
+"""Spread one blob among many who want it, so that each chunk leaves here about once.
+
+Pure, as fetch, which is the other end: whoever has a blob whole runs this, and its fetchers tell it
+what they have by now. Each is offered a part of its own, and told what others have, who pass it on.
+
+    UNOFFERED --offered--> OUT --a fetcher has it--> BROUGHT
+        ^                   |
+        +-- no longer than patience
+
+A chunk is offered again only when it was out for longer than that, or when a fetcher has no other
+way to it: it names such orphans, is told who else has them, and gets those of whose holders it
+knows and that were offered to nobody for as long; each time twice as many copies may go out. So one
+who takes its part and keeps it, or claims what it does not give, costs the others one patience and
+us one copy, and f of them together as many patiences as f has binary digits. Claims to what was
+never offered change nothing.
+
+Invariants, checked after every step:
+  * no fetcher is offered more than OFFERS_MAX chunks that it does not have yet;
+  * no chunk is unoffered that was offered and that somebody says it has.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import islice
+from math import inf
+from operator import or_
+
+from daa_dag.ids import NodeId, digest_of
+
+# Fewer chunks than these are fetched from whoever has them: to pass them on takes another way
+# there and back, and several copies of 3 MiB leave a link of 100 Mbit/s in half a second.
+SPREAD_CHUNKS_MIN = 12
+OFFERS_START = 8  # chunks: two answers of four
+OFFERS_MAX = 32  # as many as a fetcher asks one peer for
+# How much longer than the quickest an offer may take, for more at once, and for no fewer: what
+# waits for long in front of a link is not on its way to anybody.
+QUEUE_S = 0.5
+QUEUE_S_MAX = 1.0
+# Whoever joins is told of so many others, and so are they: a net of random neighbours, in which
+# everything comes to everybody in two or three steps.
+NEIGHBOURS_MAX = 8
+INTRODUCED_MAX = 2  # in one answer, beside those: to who lacks what they have
+TOLD_MAX = NEIGHBOURS_MAX + INTRODUCED_MAX
+ORPHANS_MAX = 64  # named in one request
+# A chunk is out for as long as four slow ones, but at least for a second and at most for eight:
+# nobody's lies stretch it further.
+PATIENCE_S_MIN = 1.0
+PATIENCE_S_MAX = 8.0
+PATIENCE_TIMES = 4
+WAITS_KEPT = 16
+CALL_BACK_EVERY_S = PATIENCE_S_MIN / 8
+
+
+class Patience:
+    """How long to wait for what usually takes less: of the newest waits the upper quarter, times 4.
+
+    Where waits grow, as in front of a link, they grow less than that.
+    """
+
+    def __init__(self) -> None:
+        self._waits_s: deque[float] = deque(maxlen=WAITS_KEPT)
+
+    def took(self, wait_s: float) -> None:
+        self._waits_s.append(wait_s)
+
+    @property
+    def limit_s(self) -> float:
+        usual_s = sorted(self._waits_s)[len(self._waits_s) * 3 // 4] if self._waits_s else 0.0
+        return min(PATIENCE_S_MAX, max(PATIENCE_S_MIN, PATIENCE_TIMES * usual_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one fetcher is told: its offers, and of others what they have. Masks of chunks."""
+
+    offered: int
+    holders: tuple[tuple[NodeId, int], ...]
+    news: int  # what it has heard of with this
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One chunk's: how many copies may go out, and have, before patience ends."""
+
+    began_s: float
+    copies_max: int
+    copies: int = 0
+
+
+@dataclass(slots=True)
+class _Fetcher:
+    held: int = 0  # mask of chunks, as it says
+    changed: int = 0  # by which news it last had more
+    out_s: dict[int, float] = field(default_factory=dict)  # chunk -> since when it is out to it
+    window: int = OFFERS_START
+    quickest_s: float = inf
+    distance: dict[NodeId, bytes] = field(default_factory=dict)  # neighbours first
+    introduced: dict[NodeId, None] = field(default_factory=dict)  # to be told of beside them
+    told: dict[NodeId, None] = field(default_factory=dict)  # whom it was told of
+
+    def note_wait(self, wait_s: float) -> None:
+        self.quickest_s = min(self.quickest_s, wait_s)
+        queued_s = wait_s - self.quickest_s
+        if queued_s < QUEUE_S:
+            self.window = min(OFFERS_MAX, self.window + 1)
+        elif queued_s > QUEUE_S_MAX:
+            self.window = max(1, self.window - 1)
+
+
+class Spread:
+    """One blob of `chunk_count` chunks. Times are seconds of any clock."""
+
+    def __init__(self, chunk_count: int, receivers: int, salt: bytes = b"") -> None:
+        """`receivers`: how many are going to want it, about. `salt`: of the order of the chunks."""
+        self._all = (1 << chunk_count) - 1
+        self._unoffered = dict.fromkeys(sorted(range(chunk_count), key=shuffled(salt)))
+        self._offered = 0  # mask: to anybody, ever
+        self._brought = 0  # mask, of these: somebody else has them
+        self._turns: dict[int, _Turn] = {}  # of what was offered
+        self._called_back_s = -inf
+        self._fetchers: dict[NodeId, _Fetcher] = {}
+        self._news = 0
+        share, room = -(-chunk_count // max(1, receivers)), OFFERS_MAX // max(1, receivers)
+        self._start = max(1, min(OFFERS_START, share, room))
+        self._patience = Patience()
+
+    def tell(
+        self, peer: NodeId, have: int, orphans: Iterable[int], heard: int, now_s: float
+    ) -> Told:
+        """`have`: mask of what it holds. `heard`: the news that it knows, 0 if none.
+
+        `orphans`: chunks, rarest first, that it has no other way to.
+        """
+        fetcher = self._fetchers.get(peer)
+        if fetcher is None:
+            fetcher = self._fetchers[peer] = _Fetcher(window=self._start)
+        self._note_held(fetcher, have & self._all, now_s)
+        self._call_back(now_s)
+        for index in self._choice(fetcher, orphans, now_s):
+            if len(fetcher.out_s) >= fetcher.window:
+                break
+            self._offer(fetcher, index, now_s)
+        self._check_invariants(fetcher)
+        holders = tuple((node, self._fetchers[node].held) for node in self._told(peer, heard))
+        return Told(mask_of(fetcher.out_s), holders, self._news)
+
+    def forget(self, peer: NodeId) -> None:
+        """It is gone, and what is out to it is not coming back."""
+        fetcher = self._fetchers.pop(peer, None)
+        if fetcher is not None:
+            self._take_back(fetcher, list(fetcher.out_s))
+
+    def _offer(self, fetcher: _Fetcher, index: int, now_s: float) -> None:
+        self._offered |= 1 << index
+        fetcher.out_s[index] = now_s
+        turn = self._turns.get(index)
+        if turn is None or now_s - turn.began_s > self._patience.limit_s:
+            copies = 1 if turn is None else 2 * turn.copies_max
+            turn = self._turns[index] = _Turn(now_s, copies)
+        turn.copies += 1
+        if turn.copies >= turn.copies_max:
+            self._unoffered.pop(index, None)
+
+    def _note_held(self, fetcher: _Fetcher, have: int, now_s: float) -> None:
+        gained = have & ~fetcher.held
+        if not gained:
+            return
+        fetcher.held |= gained
+        self._news += 1
+        fetcher.changed = self._news
+        for index in [index for index in fetcher.out_s if gained >> index & 1]:
+            wait_s = now_s - fetcher.out_s.pop(index)
+            self._patience.took(wait_s)
+            fetcher.note_wait(wait_s)
+        for index in indices_of(gained & self._offered & ~self._brought):
+            self._unoffered.pop(index, None)
+        self._brought |= gained & self._offered
+
+    def _call_back(self, now_s: float) -> None:
+        """What was out for too long may be offered to others."""
+        if now_s - self._called_back_s < CALL_BACK_EVERY_S:
+            return
+        self._called_back_s, limit_s = now_s, self._patience.limit_s
+        for fetcher in self._fetchers.values():
+            late = [index for index, since in fetcher.out_s.items() if now_s - since > limit_s]
+            if late:
+                fetcher.window = 1  # until it shows that it is quicker
+                self._take_back(fetcher, late)
+
+    def _take_back(self, fetcher: _Fetcher, indices: Iterable[int]) -> None:
+        for index in indices:
+            del fetcher.out_s[index]
+            if not self._brought >> index & 1 and not self._is_out(index):
+                self._unoffered[index] = None
+
+    def _is_out(self, index: int) -> bool:
+        return any(index in fetcher.out_s for fetcher in self._fetchers.values())
+
+    def _choice(self, fetcher: _Fetcher, orphans: Iterable[int], now_s: float) -> Iterator[int]:
+        """What it may be offered, best first."""
+        mine = fetcher.held | mask_of(fetcher.out_s)
+        unoffered = (index for index in self._unoffered if not mine >> index & 1)
+        yield from list(islice(unoffered, OFFERS_MAX))
+        limit_s, others = self._patience.limit_s, self._brought & ~fetcher.held
+        strangers = [
+            (node, other.held)
+            for node, other in self._fetchers.items()
+            if other is not fetcher and node not in fetcher.told
+        ]
+        with_strangers = reduce(or_, (held for _, held in strangers), 0)
+        for index in orphans:
+            if not others >> index & 1:
+                continue  # it is unoffered, or out, and may still come
+            if with_strangers >> index & 1:
+                _introduce(fetcher, strangers, index)
+            elif index not in fetcher.out_s:
+                turn = self._turns[index]
+                if turn.copies < turn.copies_max or now_s - turn.began_s > limit_s:
+                    yield index
+
+    def _told(self, peer: NodeId, heard: int) -> list[NodeId]:
+        """Of whom it hears: of neighbours with more than it has heard of, and of new ones."""
+        fetcher = self._fetchers[peer]
+        for node in self._fetchers:
+            if node != peer and node not in fetcher.distance:
+                fetcher.distance[node] = digest_of(peer + node)
+        near = [node for node in fetcher.distance if node in self._fetchers]
+        near = sorted(near, key=fetcher.distance.__getitem__)[:NEIGHBOURS_MAX]
+        known = [node for node in near if self._fetchers[node].changed > heard]
+        fresh = [node for node in fetcher.introduced if node in self._fetchers]
+        fetcher.introduced.clear()
+        fetcher.told.update(dict.fromkeys([*near, *fresh]))
+        return [*known, *(node for node in fresh if node not in known)]
+
+    def _check_invariants(self, fetcher: _Fetcher) -> None:
+        assert len(fetcher.out_s) <= OFFERS_MAX
+        assert not any(self._brought >> index & 1 for index in islice(self._unoffered, OFFERS_MAX))
+
+
+def _introduce(fetcher: _Fetcher, strangers: list[tuple[NodeId, int]], index: int) -> None:
+    """It is going to be told of one who has that chunk, unless it will be of enough others."""
+    if len(fetcher.introduced) < INTRODUCED_MAX:
+        node = next(node for node, held in strangers if held >> index & 1)
+        fetcher.introduced[node] = None
+
+
+def mask_of(indices: Iterable[int]) -> int:
+    mask = 0
+    for index in indices:
+        mask |= 1 << index
+    return mask
+
+
+def indices_of(mask: int) -> list[int]:
+    """Ascending."""
+    return [
+        8 * at + bit
+        for at, byte in enumerate(mask.to_bytes((mask.bit_length() + 7) // 8, "little"))
+        if byte
+        for bit in range(8)
+        if byte >> bit & 1
+    ]
+
+
+PlaceOf = Callable[[int], bytes]
+
+
+def shuffled(salt: bytes) -> PlaceOf:
+    """A place for each chunk that looks like chance to whoever does not know the salt."""
+    return lambda index: digest_of(salt + b"%d" % index)

@@ -1,0 +1,128 @@
+"""A source that fetches the same blob as we do, and has a part of it: asked for chunks by number.
+
+Each few chunks take a session from the pool and put it back, so that fetches which relay for each
+other never wait in a circle for sessions that all of them hold. What it is said to have and has
+not is no fault of its own: whoever spreads the blob said so.
+"""
+
+from collections import deque
+
+import trio
+
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.answers import answer_of
+from daa_node.network.blob_source import (
+    CUT,
+    RETRY_WAIT_S,
+    Answered,
+    Broke,
+    Download,
+    batch_of,
+)
+from daa_node.network.session_pool import Lease, Source
+from daa_node.wire.blob_messages import (
+    Chunks,
+    ChunksRequest,
+    Refused,
+    decode_answer,
+    encode_request,
+)
+
+BATCHES_AT_ONCE = 2  # asked on one session: the next answer is on its way while one is written
+RELAY_ATTEMPTS_MAX = 2  # then there are others
+
+
+class RelaySource:
+    """The talk with one of them. Called as a BlobSource is."""
+
+    def __init__(self, source: Source, download: Download) -> None:
+        self._source = source
+        self._download = download
+        self._queued: deque[int] = deque()
+        self._wake = trio.Event()
+        self._scope = trio.CancelScope()
+        self._banned = False
+        self._heard_s = 0.0
+        self._answered = False
+        self.said = trio.Event()
+        self.said.set()  # it spreads nothing
+
+    def ask(self, index: int) -> None:
+        if not self._queued:
+            self._heard_s = trio.current_time()
+        self._queued.append(index)
+        self._wake.set()
+
+    def heard(self) -> None:
+        self._heard_s = trio.current_time()
+
+    def drop_asks(self) -> None:
+        self._queued.clear()
+
+    def gained(self) -> None:
+        """It does not care."""
+
+    def finish(self) -> None:
+        """Nor for this."""
+
+    def ban(self) -> None:
+        self._banned = True
+        self._scope.cancel()
+
+    def is_silent(self, now_s: float, patience_s: float) -> bool:
+        return not self._answered and now_s - self._heard_s > patience_s
+
+    async def run(self) -> None:
+        """Until the fetch is over, or the source is useless or banned."""
+        source, download = self._source, self._download
+        with self._scope:
+            for attempt in range(RELAY_ATTEMPTS_MAX):
+                reused = False
+                try:
+                    while True:
+                        self._wake = trio.Event()
+                        if not self._queued:
+                            await self._wake.wait()
+                        async with download.pool.lease(source) as lease:
+                            reused, lease.clean = lease.reused, False
+                            try:
+                                await self._take_turns(lease)
+                            finally:
+                                lease.clean = lease.clean and not self._banned
+                except PeerFault as fault:
+                    download.on_fault(source.node_id, fault)
+                    await download.post.send(Broke(source, str(fault), for_good=True))
+                    return
+                except (Unavailable, *CUT) as reason:
+                    if not reused:
+                        download.pool.waits.failed(source.node_id)
+                    last = attempt + 1 == RELAY_ATTEMPTS_MAX
+                    await download.post.send(Broke(source, str(reason), for_good=last))
+                    await trio.sleep(RETRY_WAIT_S)
+
+    async def _take_turns(self, lease: Lease) -> None:
+        """Raises Unavailable or PeerFault; ends when nothing more is asked of it."""
+        source, download = self._source, self._download
+        assert download.manifest is not None
+        pending: deque[tuple[tuple[int, ...], float]] = deque()
+        while self._queued or pending:
+            while self._queued and len(pending) < BATCHES_AT_ONCE:
+                lease.clean = False
+                batch = batch_of(self._queued, download.manifest)
+                pending.append((batch, trio.current_time()))
+                request = ChunksRequest(download.kind, download.root, batch)
+                await lease.stream.send_frame(encode_request(request))
+            with download.pool.waits.waiting(source.node_id):
+                answer = decode_answer(await answer_of(lease))
+            indices, since_s = pending.popleft()
+            lease.clean = not pending
+            payloads: tuple[memoryview | None, ...] = (None,) * len(indices)
+            if isinstance(answer, Chunks) and len(answer.payloads) == len(indices):
+                payloads = answer.payloads
+            elif not isinstance(answer, Refused):
+                lease.clean = False
+                raise PeerFault("malformed", f"no answer for {len(indices)} chunks")
+            download.patience.took(trio.current_time() - since_s)
+            self._answered = True
+            await download.post.send(Answered(source, indices, payloads))
+            self._answered = False

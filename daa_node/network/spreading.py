@@ -1,0 +1,117 @@
+"""What a node does so that a blob leaves each holder about once; decisions are daa_dag.spread's.
+
+Whoever fetches a large blob serves the chunks that it has so far (`UnderWay`), and whoever has one
+whole offers each member a part of it and tells it what others have (`Spreading`). Members report
+by asking, so nobody is sent what it did not ask for, and who asks too often waits.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from daa_dag.chunking import Manifest
+from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.spread import SPREAD_CHUNKS_MIN, Spread
+from daa_node.network.pace import PACES_KEPT, Pace
+from daa_node.network.session_pool import Source
+from daa_node.seams import BlobWriter
+from daa_node.wire.blob_messages import Shared, ShareRequest
+
+# What many want at the same time. A boundary is asked for by those that check it.
+SPREAD_KINDS = frozenset({"updates", "deltas", "snapshots"})
+
+BLOBS_SPREAD_MAX = 128  # remembered: a round's, of as many as may vote
+# A fetcher that hears nothing new asks six times a second, and a blob brings it news some dozen
+# times.
+SHARES_PER_S = 50.0
+SHARES_AT_ONCE = 200.0
+SALT_BYTES = 16  # drawn for each blob
+
+BlobName = tuple[str, BlobRoot]  # kind and root
+
+
+def is_spread(manifest: Manifest) -> bool:
+    """Whether it is worth passing on chunk by chunk."""
+    return len(manifest.sizes) >= SPREAD_CHUNKS_MIN
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A blob that is being fetched: `held` are the chunks that can be read."""
+
+    manifest: Manifest
+    writer: BlobWriter
+    held: set[int]
+    checked: set[int] = field(default_factory=set)  # read again, and still what they were
+
+
+class UnderWay:
+    """The blobs that are being fetched here, to be served as far as they have come."""
+
+    def __init__(self) -> None:
+        self._parts: dict[BlobName, Part] = {}
+
+    def begin(self, name: BlobName, part: Part) -> None:
+        self._parts[name] = part
+
+    def end(self, name: BlobName, part: Part) -> None:
+        if self._parts.get(name) is part:
+            del self._parts[name]
+
+    def part(self, name: BlobName) -> Part | None:
+        return self._parts.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Swarm:
+    """What a fetcher needs to take chunks from others that fetch the same."""
+
+    under_way: UnderWay
+    source_of: Callable[[NodeId], Source | None]  # of members that we have a connection with
+    draw: Callable[[], bytes]  # chance
+
+
+class Spreading:
+    """Of one server: every blob that members have asked for a part of."""
+
+    def __init__(self, receivers: Callable[[], int], swarm: Swarm) -> None:
+        """`receivers`: how many want what we spread, about."""
+        self.under_way = swarm.under_way
+        self._receivers = receivers
+        self._draw = swarm.draw
+        self._spreads: OrderedDict[BlobName, Spread] = OrderedDict()
+        self._paces: dict[NodeId, Pace] = {}
+        self._sent_bytes: Counter[BlobName] = Counter()  # of chunks
+
+    async def answer(self, peer: NodeId, request: ShareRequest, manifest: Manifest) -> Shared:
+        await self._pace_of(peer).take()
+        name = request.kind, request.root
+        spread = self._spreads.get(name)
+        if spread is None:
+            spread = Spread(len(manifest.sizes), self._receivers(), self._draw())
+            self._spreads[name] = spread
+            while len(self._spreads) > BLOBS_SPREAD_MAX:
+                self._spreads.popitem(last=False)
+        self._spreads.move_to_end(name)
+        told = spread.tell(peer, request.have, request.orphans, request.heard, trio.current_time())
+        return Shared(told.news, told.offered, told.holders)
+
+    def sent(self, name: BlobName, size_bytes: int) -> None:
+        """Chunks of it have left."""
+        self._sent_bytes[name] += size_bytes
+        while len(self._sent_bytes) > BLOBS_SPREAD_MAX:
+            del self._sent_bytes[next(iter(self._sent_bytes))]
+
+    def sent_bytes(self, name: BlobName) -> int:
+        """Bytes of its chunks that we have sent so far, as far as we remember."""
+        return self._sent_bytes[name]
+
+    def _pace_of(self, peer: NodeId) -> Pace:
+        pace = self._paces.get(peer)
+        if pace is None:
+            if len(self._paces) >= PACES_KEPT:
+                self._paces = {n: held for n, held in self._paces.items() if not held.is_full}
+            pace = self._paces[peer] = Pace(SHARES_PER_S, SHARES_AT_ONCE)
+        return pace

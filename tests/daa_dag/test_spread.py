@@ -1,0 +1,141 @@
+"""Spreading one blob: each chunk goes out about once, whatever those who take it say or keep."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daa_dag.ids import NodeId
+from daa_dag.spread import (
+    NEIGHBOURS_MAX,
+    OFFERS_MAX,
+    OFFERS_START,
+    PATIENCE_S_MAX,
+    PATIENCE_S_MIN,
+    Patience,
+    Spread,
+    indices_of,
+    mask_of,
+)
+
+LATER_S = PATIENCE_S_MIN + 0.01
+
+
+def node(number: int) -> NodeId:
+    return NodeId(bytes([number]) * 32)
+
+
+def test_masks_and_indices_are_each_other_s_opposite() -> None:
+    assert indices_of(mask_of([0, 7, 8, 300])) == [0, 7, 8, 300]
+    assert indices_of(0) == []
+
+
+def test_each_is_offered_a_part_of_its_own_and_told_what_others_have() -> None:
+    spread = Spread(12, 3)
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(3)]
+    assert [len(indices_of(part)) for part in parts] == [4, 4, 4]
+    assert parts[0] | parts[1] | parts[2] == (1 << 12) - 1
+    told = spread.tell(node(0), parts[0], (), 0, 0.1)
+    assert (told.offered, told.holders) == (0, ())
+    told = spread.tell(node(1), 0, (), 0, 0.2)
+    assert told.holders == ((node(0), parts[0]),)
+    assert spread.tell(node(1), 0, (), told.news, 0.3).holders == ()
+
+
+def test_what_is_out_too_long_is_offered_to_another() -> None:
+    spread = Spread(8, 1)
+    hoarded = spread.tell(node(0), 0, (), 0, 0.0).offered
+    assert hoarded == 0xFF
+    assert spread.tell(node(1), 0, (), 0, PATIENCE_S_MIN / 2).offered == 0
+    assert spread.tell(node(1), 0, (), 0, LATER_S).offered == hoarded
+
+
+def test_who_was_late_is_offered_one_chunk_at_a_time() -> None:
+    spread = Spread(30, 1)
+    part = spread.tell(node(0), 0, (), 0, 0.0).offered
+    assert len(indices_of(part)) == OFFERS_START
+    assert len(indices_of(spread.tell(node(0), 0, (), 0, LATER_S).offered)) == 1
+
+
+def test_an_orphan_goes_out_again_once_a_patience_and_twice_as_often_each_time() -> None:
+    spread = Spread(1, 1)
+    spread.tell(node(0), 0, (), 0, 0.0)
+    spread.tell(node(0), 1, (), 0, 0.0)  # claims it, and gives it to nobody
+    takers = Counter[int]()
+    for number in range(1, 30):
+        turn = 1 if number < 10 else 2 if number < 20 else 3
+        told = spread.tell(node(number), 0, (0,), 0, turn * LATER_S)
+        assert (node(0), 1) in told.holders  # first it is told who has it
+        takers[turn] += spread.tell(node(number), 0, (0,), 0, turn * LATER_S).offered
+    assert takers == {1: 2, 2: 4, 3: 8}
+
+
+def test_an_orphan_is_not_offered_while_its_copy_may_still_come() -> None:
+    spread = Spread(1, 1)
+    spread.tell(node(0), 0, (), 0, 0.0)
+    spread.tell(node(0), 1, (), 0, 0.5)
+    assert not spread.tell(node(1), 0, (0,), 0, 0.9).offered
+
+
+def test_a_claim_to_what_was_never_offered_keeps_it_from_nobody() -> None:
+    spread = Spread(8, 2)
+    spread.tell(node(9), 0xFF, (), 0, 0.0)
+    assert len(indices_of(spread.tell(node(1), 0, (), 0, 0.0).offered)) == 4
+
+
+def test_nobody_is_told_of_more_than_its_neighbours() -> None:
+    spread = Spread(20, 20)
+    for number in range(20):
+        spread.tell(node(number), 1 << number, (), 0, 0.0)
+    first = spread.tell(node(0), 1, (), 0, 0.0)
+    assert len(first.holders) == NEIGHBOURS_MAX
+    assert node(0) not in dict(first.holders)
+
+
+def test_who_is_forgotten_gives_back_its_part() -> None:
+    spread = Spread(8, 1)
+    part = spread.tell(node(0), 0, (), 0, 0.0).offered
+    spread.forget(node(0))
+    assert spread.tell(node(1), 0, (), 0, 0.0).offered == part
+
+
+def test_patience_follows_the_usual_wait_within_bounds() -> None:
+    patience = Patience()
+    assert patience.limit_s == PATIENCE_S_MIN
+    for _ in range(5):
+        patience.took(0.5)
+    assert patience.limit_s == 2.0
+    for _ in range(20):
+        patience.took(1000.0)
+    assert patience.limit_s == PATIENCE_S_MAX
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 3))
+def test_everybody_honest_has_all_in_the_end_and_first_copies_go_out_once(
+    chunk_count: int, honest: int, liars: int
+) -> None:
+    """Liars claim all that they are offered; honest ones take from each other at once."""
+    spread = Spread(chunk_count, honest + liars)
+    held = dict.fromkeys(range(honest), 0)
+    heard = dict.fromkeys(range(honest + liars), 0)
+    copies, now_s, whole = Counter[int](), 0.0, (1 << chunk_count) - 1
+    for _ in range(400):
+        now_s += 0.05
+        for number in range(honest + liars):
+            mine = held.get(number, whole)
+            orphans = [i for i in range(chunk_count) if not mine >> i & 1]
+            told = spread.tell(node(number), mine, orphans, heard[number], now_s)
+            heard[number] = told.news
+            assert len(indices_of(told.offered)) <= OFFERS_MAX
+            copies.update(indices_of(told.offered & ~mine))
+            if number in held:
+                held[number] |= told.offered
+                for other, mask in told.holders:
+                    if other[0] in held:
+                        held[number] |= mask
+        if all(mask == whole for mask in held.values()):
+            break
+    assert all(mask == whole for mask in held.values())
+    if not liars:
+        assert copies == Counter(range(chunk_count))

@@ -1,0 +1,166 @@
+"""Members in one process that fetch one blob at the same time, in virtual time, without disks."""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
+
+import trio
+import trio.testing
+
+from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, cut, manifest_of
+from daa_dag.ids import BlobRoot, NodeId
+from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.network.blob_exchange import BlobFetcher, Want
+from daa_node.network.blob_server import BlobServer
+from daa_node.network.session_pool import Source
+from daa_node.network.spreading import Spreading, Swarm, UnderWay
+from daa_node.seams import BlobStore, FrameHandler, FrameStream, IsMember, PeerId
+from tests.daa_node.network.bulk_stage import MemoryFrames, MemoryWriter, source
+
+KIND = "updates"
+PAYLOAD = os.urandom(20 * CHUNK_BYTES_MAX + 77)
+MANIFEST = manifest_of(PAYLOAD, cut([len(PAYLOAD)]))
+CHUNK_COUNT = len(MANIFEST.sizes)
+WANT = Want(KIND, MANIFEST.root, len(PAYLOAD))
+
+
+def chunk(index: int) -> bytes:
+    at = MANIFEST.offsets[index]
+    return PAYLOAD[at : at + MANIFEST.sizes[index]]
+
+
+class Shelf:
+    """What of a BlobStore a server and a fetcher use."""
+
+    def __init__(self, write_s: float) -> None:
+        self.writer = MemoryWriter(write_s, CHUNK_COUNT)
+
+    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        return MANIFEST if self.writer.committed and root == MANIFEST.root else None
+
+    async def read_into(
+        self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
+    ) -> None:
+        if not self.writer.committed:
+            raise StorageFailed("not here")
+        await self.writer.read_into(indices, target)
+
+    async def begin_blob(self, kind: str, manifest: Manifest) -> MemoryWriter:
+        return self.writer
+
+
+class Member:
+    """A node, or what goes under its name: `handler` serves whoever opens a session with it."""
+
+    def __init__(self, world: "World", name: str, chunk_s: float) -> None:
+        self.source = source(name)
+        self.shelf = Shelf(0.0)
+        self.faults: list[tuple[NodeId, str]] = []
+        self.chunk_s = chunk_s  # how long its link takes for one chunk
+        store = cast(BlobStore, self.shelf)
+        swarm = Swarm(UnderWay(), world.source_of, lambda: os.urandom(16))
+        self.spreading = Spreading(lambda: len(world.members) - 1, swarm)
+        server = BlobServer(
+            {KIND: store},
+            None,
+            bool,
+            spreading=self.spreading,
+        )
+        self.handler: FrameHandler = server.serve
+        self.bulk = Bulk(world, self)
+        self.fetcher = BlobFetcher(self.source.node_id, self.bulk, self._blame, swarm)
+        self.whole_s: float | None = None
+
+    def _blame(self, node: NodeId, fault: PeerFault) -> None:
+        self.faults.append((node, fault.reason))
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of chunks that it has sent, over the blob's."""
+        return self.spreading.sent_bytes((KIND, MANIFEST.root)) / len(PAYLOAD)
+
+    async def fetch(self, sources: Sequence[Source], deadline_s: float = 60.0) -> None:
+        store = cast(BlobStore, self.shelf)
+        await self.fetcher.fetch_blob(WANT, sources, store, deadline_s)
+        self.whole_s = trio.current_time()
+        assert self.shelf.writer.chunks == {index: chunk(index) for index in range(CHUNK_COUNT)}
+
+
+class Bulk:
+    """A BulkTransport between members."""
+
+    def __init__(self, world: "World", member: Member) -> None:
+        self._world = world
+        self._member = member
+
+    async def open(self, peer_id: PeerId) -> FrameStream:
+        peer = self._world.members[peer_id]
+        to_peer, from_us = trio.open_memory_channel[bytes](32)
+        to_us, from_peer = trio.open_memory_channel[bytes](1)
+        theirs = Paced(self._member.source.node_id, to_us, from_us)
+        theirs.chunk_s = peer.chunk_s
+        self._world.nursery.start_soon(self._handle, peer.handler, theirs)
+        return MemoryFrames(peer.source.node_id, to_peer, from_peer)
+
+    async def _handle(self, handler: FrameHandler, stream: MemoryFrames) -> None:
+        try:
+            await handler(stream)
+        except (PeerFault, Unavailable):
+            pass
+        finally:
+            await stream.aclose()
+
+    def set_handler(self, handler: FrameHandler, is_member: IsMember) -> None:
+        raise AssertionError("members have their handlers")
+
+
+class Paced(MemoryFrames):
+    """The serving end: a chunk takes as long as its link needs."""
+
+    chunk_s = 0.0
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+        await trio.sleep(self.chunk_s * len(payload) / CHUNK_BYTES_MAX)
+        await super().send_frame(payload)
+
+
+class World:
+    """An author, who has the blob, and others, who want it."""
+
+    def __init__(self, nursery: trio.Nursery, receivers: int, chunk_s: float) -> None:
+        self.nursery = nursery
+        self.members: dict[PeerId, Member] = {}
+        self.author = self.add("author", chunk_s)
+        self.author.shelf.writer.chunks = {index: chunk(index) for index in range(CHUNK_COUNT)}
+        self.author.shelf.writer.committed = True
+        self.receivers = [self.add(f"receiver {n}", chunk_s) for n in range(receivers)]
+
+    def add(self, name: str, chunk_s: float = 0.01) -> Member:
+        member = Member(self, name, chunk_s)
+        self.members[member.source.peer_id] = member
+        return member
+
+    def source_of(self, node: NodeId) -> Source | None:
+        found = [m.source for m in self.members.values() if m.source.node_id == node]
+        return found[0] if found else None
+
+    async def fetch_all(self, receivers: Sequence[Member] | None = None) -> float:
+        """All of them, from the author; when the last one is through."""
+        began_s = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for member in self.receivers if receivers is None else receivers:
+                nursery.start_soon(member.fetch, [self.author.source])
+        return trio.current_time() - began_s
+
+
+Play = Callable[[World], Awaitable[None]]
+
+
+def in_swarm(play: Play, receivers: int = 4, chunk_s: float = 0.01) -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(300):
+                await play(World(nursery, receivers, chunk_s))
+            nursery.cancel_scope.cancel()
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -1,0 +1,210 @@
+"""Members that fetch one blob pass it on, so that its author sends it about once, whoever lies."""
+
+import pytest
+import trio
+
+from daa_dag.spread import SPREAD_CHUNKS_MIN
+from daa_node.errors import Unavailable
+from daa_node.network.blob_exchange import STALL_S
+from daa_node.network.spreading import SHARES_AT_ONCE, SHARES_PER_S
+from daa_node.seams import FrameStream
+from daa_node.wire.blob_messages import (
+    ChunksRequest,
+    Shared,
+    ShareRequest,
+    decode_answer,
+    decode_request,
+    encode_chunks,
+    encode_request,
+)
+from tests.daa_node.network.swarm_stage import (
+    CHUNK_COUNT,
+    KIND,
+    MANIFEST,
+    Member,
+    World,
+    chunk,
+    in_swarm,
+)
+
+ALL = (1 << CHUNK_COUNT) - 1
+RATIO_MAX = 1.3
+
+
+def share(have: int) -> bytes:
+    return encode_request(ShareRequest(KIND, MANIFEST.root, 0, (), have))
+
+
+async def claim_everything(world: World, liar: Member) -> None:
+    """Again and again, as fast as it is answered, whatever it is offered."""
+    stream = await liar.bulk.open(world.author.source.peer_id)
+    while True:
+        await stream.send_frame(share(ALL))
+        await stream.receive_frame()
+
+
+@pytest.mark.parametrize("receivers", [2, 4, 8, 20])
+def test_an_author_sends_its_blob_about_once(receivers: int) -> None:
+    assert CHUNK_COUNT >= SPREAD_CHUNKS_MIN
+
+    async def play(world: World) -> None:
+        await world.fetch_all()
+        assert 1.0 <= world.author.ratio <= 1.05
+        assert not any(member.faults for member in world.members.values())
+        assert max(member.ratio for member in world.receivers) < 3.0
+
+    in_swarm(play, receivers)
+
+
+def test_everybody_is_served_before_one_uplink_could_have_served_all() -> None:
+    async def play(world: World) -> None:
+        took_s = await world.fetch_all()
+        assert took_s < 0.5 * len(world.receivers) * CHUNK_COUNT * world.author.chunk_s
+
+    in_swarm(play, receivers=8, chunk_s=0.1)
+
+
+def test_a_claim_to_everything_delays_nobody_by_more_than_a_stall() -> None:
+    async def play(world: World) -> None:
+        async def silent(stream: FrameStream) -> None:
+            while await stream.receive_frame() is not None:
+                pass
+
+        liar = world.receivers[0]
+        liar.handler = silent
+        world.nursery.start_soon(claim_everything, world, liar)
+        await trio.sleep(0.1)
+        took_s = await world.fetch_all(world.receivers[1:])
+        assert took_s < STALL_S
+        assert world.author.ratio <= RATIO_MAX
+
+    in_swarm(play)
+
+
+def test_who_claims_everything_and_says_that_it_lacks_it_delays_nobody() -> None:
+    async def play(world: World) -> None:
+        async def poor(stream: FrameStream) -> None:
+            while (frame := await stream.receive_frame()) is not None:
+                request = decode_request(frame)
+                assert isinstance(request, ChunksRequest)
+                await stream.send_frame(encode_chunks([None] * len(request.indices)))
+
+        liar = world.receivers[0]
+        liar.handler = poor
+        world.nursery.start_soon(claim_everything, world, liar)
+        await trio.sleep(0.1)
+        assert await world.fetch_all(world.receivers[1:]) < 1.0
+        assert world.author.ratio <= RATIO_MAX
+
+    in_swarm(play)
+
+
+def test_wrong_chunks_are_refused_scored_and_asked_for_elsewhere() -> None:
+    async def play(world: World) -> None:
+        async def poison(stream: FrameStream) -> None:
+            while (frame := await stream.receive_frame()) is not None:
+                request = decode_request(frame)
+                assert isinstance(request, ChunksRequest)
+                wrong = [bytes(MANIFEST.sizes[index]) for index in request.indices]
+                await stream.send_frame(encode_chunks(wrong))
+
+        liar = world.receivers[0]
+        liar.handler = poison
+        world.nursery.start_soon(claim_everything, world, liar)
+        await trio.sleep(0.1)
+        assert await world.fetch_all(world.receivers[1:]) < STALL_S
+        faults = [fault for member in world.receivers[1:] for fault in member.faults]
+        assert set(faults) == {(liar.source.node_id, "chunk-mismatch")}
+        assert world.author.ratio <= RATIO_MAX
+
+    in_swarm(play)
+
+
+def test_who_takes_its_part_and_tells_nobody_costs_one_more_copy_of_it() -> None:
+    async def play(world: World) -> None:
+        async def hoard() -> None:
+            stream = await world.receivers[0].bulk.open(world.author.source.peer_id)
+            while True:
+                await stream.send_frame(share(0))
+                answer = decode_answer(await stream.receive_frame() or b"")
+                assert isinstance(answer, Shared)
+                await trio.sleep(0.01)
+
+        world.nursery.start_soon(hoard)
+        await trio.sleep(0.1)
+        assert await world.fetch_all(world.receivers[1:]) < STALL_S
+        assert world.author.ratio <= RATIO_MAX
+
+    in_swarm(play)
+
+
+def test_a_slow_member_holds_nobody_up() -> None:
+    async def play(world: World) -> None:
+        world.receivers[0].chunk_s = 3.0
+        await world.fetch_all(world.receivers)
+        others = [member.whole_s or 99.0 for member in world.receivers[1:]]
+        assert max(others) < 2 * STALL_S
+        assert world.author.ratio <= 1.6
+
+    in_swarm(play)
+
+
+def test_an_author_that_withholds_a_chunk_is_found_out_in_time() -> None:
+    async def play(world: World) -> None:
+        honest = world.author.handler
+
+        class Short:
+            """Says of one chunk that it is not here."""
+
+            def __init__(self, inner: FrameStream) -> None:
+                self._inner = inner
+                self.node_id = inner.node_id
+                self.receive_frame, self.aclose = inner.receive_frame, inner.aclose
+
+            async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+                answer = bytes(payload)
+                if chunk(0) in answer:
+                    answer = encode_chunks([None])
+                await self._inner.send_frame(answer)
+
+        async def short(stream: FrameStream) -> None:
+            await honest(Short(stream))
+
+        world.author.handler = short
+        failed = []
+        async with trio.open_nursery() as nursery:
+            for member in world.receivers:
+
+                async def fetch(member: Member = member) -> None:
+                    with pytest.raises(Unavailable):
+                        await member.fetch([world.author.source], deadline_s=20)
+                    failed.append(member)
+
+                nursery.start_soon(fetch)
+        assert len(failed) == len(world.receivers)
+        assert trio.current_time() <= 21
+
+    in_swarm(play)
+
+
+def test_who_says_what_it_has_too_often_waits() -> None:
+    async def play(world: World) -> None:
+        stream = await world.receivers[0].bulk.open(world.author.source.peer_id)
+        count = int(SHARES_AT_ONCE + 10 * SHARES_PER_S)
+        for _ in range(count):
+            await stream.send_frame(share(0))
+            await stream.receive_frame()
+        assert trio.current_time() >= 9.9
+
+    in_swarm(play)
+
+
+def test_who_comes_late_gets_it_from_those_that_have_it_by_then() -> None:
+    async def play(world: World) -> None:
+        late = world.receivers[-1]
+        await world.fetch_all(world.receivers[:-1])
+        sent_before = world.author.ratio
+        await late.fetch([world.author.source, *(m.source for m in world.receivers[:-1])])
+        assert world.author.ratio - sent_before < 0.5
+
+    in_swarm(play)
