@@ -106,7 +106,9 @@ class Upload:
             self.engine.at(self.engine.now_ns + LOOK_EVERY_NS, self._look, node)
 
     def _claim(self, liar: int) -> None:
-        count = len(self.chunks)
+        count, honest = len(self.chunks), len(self._busy_ns) - 1 - len(self.liars)
+        if len(self.whole_ns) == honest:
+            return  # nobody is left to be lied to
         self.wires.send(liar, AUTHOR, share((1 << count) - 1, (), 0, count))
         self.engine.at(self.engine.now_ns + CLAIM_EVERY_NS, self._claim, liar)
 

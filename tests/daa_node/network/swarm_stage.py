@@ -21,7 +21,6 @@ KIND = "updates"
 PAYLOAD = os.urandom(20 * CHUNK_BYTES_MAX + 77)
 MANIFEST = manifest_of(PAYLOAD, cut([len(PAYLOAD)]))
 CHUNK_COUNT = len(MANIFEST.sizes)
-WANT = Want(KIND, MANIFEST.root, len(PAYLOAD))
 
 
 def chunk(index: int) -> bytes:
@@ -61,7 +60,7 @@ class Member:
         swarm = Swarm(UnderWay(), world.source_of, lambda: os.urandom(16))
         self.spreading = Spreading(lambda: len(world.members) - 1, swarm)
         server = BlobServer(
-            {KIND: store},
+            dict.fromkeys((KIND, "deltas", "boundaries"), store),
             None,
             bool,
             spreading=self.spreading,
@@ -77,11 +76,15 @@ class Member:
     @property
     def ratio(self) -> float:
         """Bytes of chunks that it has sent, over the blob's."""
-        return self.spreading.sent_bytes((KIND, MANIFEST.root)) / len(PAYLOAD)
+        kinds = (KIND, "deltas", "boundaries")
+        sent = sum(self.spreading.sent_bytes((kind, MANIFEST.root)) for kind in kinds)
+        return sent / len(PAYLOAD)
 
-    async def fetch(self, sources: Sequence[Source], deadline_s: float = 60.0) -> None:
-        store = cast(BlobStore, self.shelf)
-        await self.fetcher.fetch_blob(WANT, sources, store, deadline_s)
+    async def fetch(
+        self, sources: Sequence[Source], deadline_s: float = 60.0, kind: str = KIND
+    ) -> None:
+        store, want = cast(BlobStore, self.shelf), Want(kind, MANIFEST.root, len(PAYLOAD))
+        await self.fetcher.fetch_blob(want, sources, store, deadline_s)
         self.whole_s = trio.current_time()
         assert self.shelf.writer.chunks == {index: chunk(index) for index in range(CHUNK_COUNT)}
 

@@ -56,6 +56,17 @@ def test_an_author_sends_its_blob_about_once(receivers: int) -> None:
     in_swarm(play, receivers)
 
 
+@pytest.mark.parametrize(("kind", "copies"), [("deltas", 1), ("boundaries", 4)])
+def test_deltas_are_passed_on_and_what_few_ask_for_is_not(kind: str, copies: int) -> None:
+    async def play(world: World) -> None:
+        async with trio.open_nursery() as nursery:
+            for member in world.receivers:
+                nursery.start_soon(member.fetch, [world.author.source], 60.0, kind)
+        assert copies <= world.author.ratio <= 1.05 * copies
+
+    in_swarm(play)
+
+
 def test_everybody_is_served_before_one_uplink_could_have_served_all() -> None:
     async def play(world: World) -> None:
         took_s = await world.fetch_all()

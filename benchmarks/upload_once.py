@@ -1,0 +1,105 @@
+"""How often a contribution leaves its author, beside the floor of once: on the heap and for real.
+
+    python benchmarks/upload_once.py [heap real] [--receivers 4 20 50] [--real-receivers 4 8]
+        [--rounds 3] [--width 2000] [--json]
+
+1. heap: one author, so many receivers, 40 chunks of 256 KiB over uplinks of 100 Mbit/s; the time
+   until the last one is whole stands over what the author's uplink takes for one copy. The same
+   again with a quarter of the receivers liars, who claim every chunk and answer nothing for long.
+2. real: `benchmarks/outer_sync.py` with one daemon more than receivers, on loopback; each tells
+   at a round's end how much of its contribution it has sent (`update_spread` in its log).
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from simnet.nodes.heap.upload import RATIO_MAX, run_upload
+from simnet.world.determinism import Trace
+from simnet.world.scenario import Scenario
+
+CHUNKS, CHUNK_BYTES, UP_MBIT_S = 40, 256 * 1024, 100.0
+PARTS = ("heap", "real")
+WARM_ROUNDS = 2
+
+
+def heap(receivers: int, liars: int) -> dict[str, Any]:
+    scenario = Scenario.model_validate(
+        {
+            "name": "upload-once",
+            "seed": 1,
+            "fidelity": "heap",
+            "duration_s": 60,
+            "nodes": [{"count": receivers + 1, "up_mbit_s": UP_MBIT_S}],
+            "topology": {"preset": "regional"},
+            "work": {"kind": "upload", "chunks": CHUNKS, "chunk_bytes": CHUNK_BYTES},
+            "adversaries": [{"kind": "staller", "nodes": [1 + node]} for node in range(liars)],
+        }
+    )
+    facts = run_upload(scenario, Trace()).facts
+    floor_ms = CHUNKS * CHUNK_BYTES * 8 / UP_MBIT_S / 1000
+    return {
+        "receivers": receivers,
+        "liars": liars,
+        "sent_over_size": facts["author_sent_over_size"],
+        "most_relayed_over_size": facts["most_relayed_over_size"],
+        "whole_ms_last": facts["whole_ms_last"],
+        "time_over_one_copy": round(facts["whole_ms_last"] / floor_ms, 2),
+    }
+
+
+def real(receivers: int, rounds: int, width: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="upload-once-") as directory:
+        root = Path(directory)
+        command = [sys.executable, str(Path(__file__).with_name("outer_sync.py")), "--json"]
+        command += ["--nodes", str(receivers + 1), "--rounds", str(rounds)]
+        command += ["--width", str(width), "--dir", str(root)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        report = json.loads(done.stdout)
+        lines = [
+            json.loads(line)
+            for log in root.glob("node-*/events.jsonl*")
+            for line in log.read_text().splitlines()
+        ]
+    spread = [line for line in lines if line["name"] == "update_spread"]
+    ratios = [line["sent_bytes"] / line["size_bytes"] for line in spread if line["round"] > 0]
+    return {
+        "receivers": receivers,
+        "contributions": len(ratios),
+        "size_bytes": spread[0]["size_bytes"],
+        "sent_over_size": round(statistics.median(ratios), 4),
+        "sent_over_size_most": round(max(ratios), 4),
+        "exchange_s": report["summary"]["exchange"]["median_s"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=PARTS)
+    parser.add_argument("--receivers", type=int, nargs="+", default=[4, 20, 50])
+    parser.add_argument("--real-receivers", type=int, nargs="+", default=[4, 8])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--width", type=int, default=2000, help="of the perceptron")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found: dict[str, list[dict[str, Any]]] = {}
+    if "heap" in options.parts:
+        found["heap"] = [heap(n, liars) for n in options.receivers for liars in (0, n // 4)]
+    if "real" in options.parts:
+        found["real"] = [real(n, options.rounds, options.width) for n in options.real_receivers]
+    if options.json:
+        print(json.dumps({"schema_version": 1, **found}))
+        return
+    print(f"sent by an author over its contribution's size; the floor is 1, the aim {RATIO_MAX}")
+    for name, rows in found.items():
+        for row in rows:
+            print(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()
