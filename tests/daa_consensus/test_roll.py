@@ -1,0 +1,236 @@
+"""The trainers' roll: who may contribute from which round on, by whose word, in whose turn."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from daa_consensus.enrolment import Enroll, Retire, TrainerAction, TrainerRequest, Vouch
+from daa_consensus.roll import (
+    ASKED_ROUNDS,
+    FORGOTTEN_ROUNDS,
+    IDLE_ROUNDS,
+    Admission,
+    Roll,
+    RollRules,
+    draw,
+    lying_max,
+)
+from daa_dag.ids import Digest, NodeId
+from tests.daa_consensus.bft.simulation import node_id
+
+MEMBERS = frozenset(node_id(number) for number in range(4))
+ALICE, BOB = node_id(0), node_id(1)
+NEW = [NodeId(b"new" + b"%029d" % number) for number in range(40)]
+VOUCHED = Roll(RollRules(Admission.VOUCHED, per_voucher=2, roll_max=8))
+OPEN = Roll(RollRules(Admission.OPEN, roll_max=30))
+
+
+def request(action: TrainerAction) -> TrainerRequest:
+    return TrainerRequest(action, 10_000)
+
+
+def enroll(name: NodeId) -> TrainerRequest:
+    return request(Enroll(name, b"keys of " + name))
+
+
+def vouch(member: NodeId, name: NodeId) -> TrainerRequest:
+    return request(Vouch(member, enroll(name).id))
+
+
+def after(
+    roll: Roll,
+    round_number: int,
+    *requests: TrainerRequest,
+    authors: frozenset[NodeId] = frozenset(),
+    convicted: frozenset[NodeId] = frozenset(),
+    members: frozenset[NodeId] = MEMBERS,
+) -> Roll:
+    return roll.decided(round_number, requests, authors, convicted, members - convicted)
+
+
+def names(roll: Roll, round_number: int) -> list[NodeId]:
+    return [entry.name for entry in roll.ready(round_number)]
+
+
+def with_one(voucher: NodeId = ALICE) -> Roll:
+    return after(VOUCHED, 10, enroll(NEW[0]), vouch(voucher, NEW[0]))
+
+
+def test_who_is_vouched_for_contributes_in_the_second_round_after_and_not_before() -> None:
+    roll = with_one()
+    assert names(roll, 11) == []
+    assert names(roll, 12) == [NEW[0]]
+    later = after(after(VOUCHED, 10, enroll(NEW[0])), 15, vouch(BOB, NEW[0]))
+    assert (names(later, 16), names(later, 17)) == ([], [NEW[0]])
+    assert not later.asked
+
+
+def test_a_word_without_an_enrolment_and_one_without_a_word_let_nobody_in() -> None:
+    assert after(VOUCHED, 10, vouch(ALICE, NEW[0])) == VOUCHED
+    asked = after(VOUCHED, 10, enroll(NEW[0]))
+    assert names(asked, 12) == []
+    assert [each.name for each in asked.asked] == [NEW[0]]
+    assert not after(asked, 10 + ASKED_ROUNDS).asked
+
+
+@pytest.mark.parametrize("admission", [Admission.CLOSED, Admission.VOUCHED])
+def test_nobody_comes_by_its_own_word_unless_the_network_is_open(admission: Admission) -> None:
+    roll = after(Roll(RollRules(admission)), 10, enroll(NEW[0]))
+    assert names(roll, 12) == []
+    assert names(after(OPEN, 10, enroll(NEW[0])), 12) == [NEW[0]]
+    if admission is Admission.CLOSED:
+        assert not roll.asked
+
+
+def test_a_member_vouches_for_as_many_as_it_may_and_for_no_more() -> None:
+    asked = after(VOUCHED, 10, *map(enroll, NEW[:4]))
+    roll = after(asked, 11, *(vouch(ALICE, name) for name in NEW[:3]))
+    assert names(roll, 13) == NEW[:2]
+    assert roll.vouched_by(ALICE) == 2
+    assert not roll.admits(vouch(ALICE, NEW[2]), MEMBERS)
+    assert names(after(roll, 12, vouch(BOB, NEW[2])), 14) == NEW[:3]
+
+
+def test_who_idles_or_is_about_to_go_still_takes_its_vouchers_place() -> None:
+    """Else a member would bring in others while those are here."""
+    roll = after(VOUCHED, 10, *map(enroll, NEW[:3]), *(vouch(ALICE, n) for n in NEW[:2]))
+    idle = after(roll, 10 + IDLE_ROUNDS + 5, enroll(NEW[2]))
+    assert names(idle, 10 + IDLE_ROUNDS + 7) == []
+    assert not idle.admits(vouch(ALICE, NEW[2]), MEMBERS)
+    going = after(roll, 11, request(Retire(NEW[0], ALICE)))
+    assert not going.admits(vouch(ALICE, NEW[2]), MEMBERS)
+    gone = after(going, 13)
+    assert gone.admits(vouch(ALICE, NEW[2]), MEMBERS)
+
+
+def test_only_a_member_vouches_that_is_not_convicted() -> None:
+    asked = after(VOUCHED, 10, enroll(NEW[0]))
+    assert not asked.admits(vouch(NEW[1], NEW[0]), MEMBERS)
+    assert not asked.admits(vouch(ALICE, NEW[0]), MEMBERS - {ALICE})
+    both = after(asked, 11, vouch(ALICE, NEW[0]), convicted=frozenset({ALICE}))
+    assert names(both, 13) == []
+
+
+@pytest.mark.parametrize("by", [NEW[0], ALICE])
+def test_a_trainer_retires_by_its_own_word_or_its_vouchers(by: NodeId) -> None:
+    roll = after(with_one(), 20, request(Retire(NEW[0], by)), authors=frozenset({NEW[0]}))
+    assert names(roll, 21) == [NEW[0]]
+    assert names(roll, 22) == []
+    assert not roll.admits(enroll(NEW[0]), MEMBERS)  # until it has gone
+    assert after(roll, 22).entry_of(NEW[0]) is None
+
+
+def test_nobody_else_retires_a_trainer() -> None:
+    roll = with_one()
+    for by in (BOB, NEW[1]):
+        assert not roll.admits(request(Retire(NEW[0], by)), MEMBERS)
+
+
+def test_trainers_go_with_a_voucher_that_leaves_or_is_convicted() -> None:
+    seen = frozenset({NEW[0]})
+    left = after(with_one(), 20, authors=seen, members=MEMBERS - {ALICE})
+    caught = after(with_one(), 20, authors=seen, convicted=frozenset({ALICE}))
+    for roll in (left, caught):
+        assert names(roll, 21) == [NEW[0]]
+        assert names(roll, 22) == []
+        assert after(roll, 22, authors=seen).vouched_by(ALICE) == 0
+    assert names(after(with_one(BOB), 20, authors=seen, members=MEMBERS - {ALICE}), 22) == [NEW[0]]
+
+
+def test_evidence_puts_a_trainer_out_at_once() -> None:
+    roll = after(with_one(), 20, authors=frozenset({NEW[0]}), convicted=frozenset({NEW[0]}))
+    assert roll.entry_of(NEW[0]) is None
+    assert names(roll, 21) == []
+
+
+def test_who_misses_many_rounds_leaves_the_plan_and_comes_back_by_saying_so() -> None:
+    roll = after(with_one(), 20, authors=frozenset({NEW[0]}))
+    assert names(roll, 20 + IDLE_ROUNDS) == [NEW[0]]
+    assert names(roll, 21 + IDLE_ROUNDS) == []
+    back = after(roll, 50, enroll(NEW[0]))
+    assert names(back, 51) == [NEW[0]]
+    assert back.vouched_by(ALICE) == 1
+    assert after(roll, 21 + FORGOTTEN_ROUNDS).entry_of(NEW[0]) is None
+
+
+def test_the_roll_is_bounded_and_so_is_what_asks() -> None:
+    asked = after(VOUCHED, 10, *map(enroll, NEW))
+    assert len(asked.asked) == VOUCHED.rules.roll_max
+    full = after(OPEN, 10, *map(enroll, NEW))
+    assert len(full.entries) == OPEN.rules.roll_max
+    assert not full.asked
+
+
+def test_a_member_is_no_trainer_besides() -> None:
+    assert not OPEN.admits(enroll(ALICE), MEMBERS)
+    voted_in = after(with_one(), 20, members=MEMBERS | {NEW[0]})
+    assert voted_in.entry_of(NEW[0]) is None
+
+
+def test_the_root_names_all_that_later_rounds_depend_on() -> None:
+    asked = after(VOUCHED, 10, enroll(NEW[1]))
+    rolls = [
+        VOUCHED,
+        asked,
+        after(VOUCHED, 11, enroll(NEW[1])),
+        with_one(ALICE),
+        with_one(BOB),
+        after(with_one(), 11, request(Retire(NEW[0], ALICE))),
+        after(with_one(), 14, authors=frozenset({NEW[0]})),
+        with_one().drawn(12, Digest(b"s" * 32), 1),
+    ]
+    assert len({roll.root for roll in rolls}) == len(rolls)
+    assert with_one().root == with_one().root
+
+
+def test_nobody_waits_for_ever_and_everybody_has_a_turn() -> None:
+    room, rounds = 3, 200
+    roll = after(replace(OPEN, rules=replace(OPEN.rules, roll_max=30)), 10, *map(enroll, NEW[:20]))
+    waits, counts = Counter[NodeId](), Counter[NodeId]()
+    for round_number in range(12, 12 + rounds):
+        seed = Digest(b"%032d" % round_number)
+        roll = after(roll, round_number - 1, authors=frozenset(NEW[:20]))
+        roll = roll.drawn(round_number, seed, room)
+        chosen = roll.planned(round_number)
+        assert len(chosen) == room
+        assert chosen == sorted(chosen)
+        for name in NEW[:20]:
+            waits[name] = 0 if name in chosen else waits[name] + 1
+        counts.update(chosen)
+        assert max(waits.values()) <= 3 * 7  # two turns of seven rounds, and one for who is due
+    assert set(counts) == {*NEW[:20]}
+    mean = rounds * room / 20
+    assert all(0.5 * mean < count < 1.6 * mean for count in counts.values())
+
+
+def test_whoever_can_foresee_the_round_cannot_foresee_the_draw() -> None:
+    roll = after(OPEN, 10, *map(enroll, NEW[:20]))
+    drawn = {
+        tuple(entry.name for entry in draw(roll.ready(12), 12, Digest(bytes([seed]) * 32), 5))
+        for seed in range(20)
+    }
+    assert len(drawn) > 15
+    assert draw(roll.ready(12), 12, Digest(bytes(32)), 20) == roll.ready(12)
+
+
+def test_liars_among_trainers_are_bounded_by_the_largest_counts_of_one_voucher() -> None:
+    rules = RollRules(Admission.VOUCHED, per_voucher=4, roll_max=16)
+    asked = [enroll(name) for name in NEW[:6]]
+    words = [*(vouch(ALICE, n) for n in NEW[:3]), *(vouch(BOB, n) for n in NEW[3:5])]
+    roll = after(Roll(rules), 10, *asked, *words, vouch(node_id(2), NEW[5]))
+    assert [lying_max(NEW[:6], roll, f) for f in (0, 1, 2, 3)] == [0, 3, 5, 6]
+    assert lying_max(NEW[2:5], roll, 1) == 2  # of those that are there
+    assert lying_max(NEW[:2], after(OPEN, 10, *asked), 1) == 2  # nobody vouches: all of them
+
+
+def test_who_has_waited_for_two_turns_of_all_is_drawn_whatever_the_lot_says() -> None:
+    roll = after(OPEN, 10, *map(enroll, NEW[:20]))
+    room, turn = 1, 20
+    late = roll.ready(12)[0]
+    for seed in range(30):
+        planned = 12 - 2 * turn - 1
+        others = [replace(entry, planned=12 - 2 * turn) for entry in roll.ready(12)[1:]]
+        ready = [replace(late, planned=planned), *others]
+        chosen = draw(ready, 12, Digest(bytes([seed]) * 32), room)
+        assert [entry.name for entry in chosen] == [late.name]
