@@ -37,8 +37,8 @@ def count_next_max(count: int) -> int:
 def lying_trainers_max(trainers: int) -> int:
     """How many of so many trainers are taken to lie at most: a third of them, rounded up.
 
-    Nobody vouches for them one by one, and they weigh nothing in votes. So beside f members that
-    lie, a merge has to hold off so many more.
+    It is said of those whom nobody vouches for, and they weigh nothing in votes. So beside f
+    members that lie, a merge has to hold off so many more. Of others see `roll`.
     """
     return -(-trainers // 3)
 

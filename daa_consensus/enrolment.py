@@ -8,6 +8,7 @@ A request is bound to its chain, and to the last round in whose set it may stand
 neither signature nor chain. Signatures are the host's to check; what a request may do is `roll`'s.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -26,6 +27,12 @@ ENROLMENT_BYTES_MAX = fields(
     *(text(len(MARK)), NUMBER, fields(text(6), DIGEST, blob(KEYS_BYTES_MAX))),
     blob(SIGNATURE_BYTES_MAX),
 )
+VOUCH_BYTES_MAX = fields(
+    *(text(len(MARK)), NUMBER, fields(text(6), DIGEST, DIGEST)), blob(SIGNATURE_BYTES_MAX)
+)
+# Of one set: so many enrolments, each with a voucher's word. They take no room of members' changes,
+# and eight that come at once need not wait for each other.
+PAIRS_A_SET_MAX = 8
 ROUND_MAX = 2**63 - 1
 
 
@@ -109,14 +116,49 @@ def decode_enrolment(payload: bytes) -> Enrolment:
     except DagError as fault:
         raise BadMessage(f"enrolment: {fault}") from None
     match value:
-        case [mark, int(expires), list() as action, bytes(signature)] if mark == MARK:
-            if type(expires) is not int or not 0 <= expires <= ROUND_MAX:
-                raise BadMessage(f"a round is a number from 0 to {ROUND_MAX}")
+        case [mark, expires, action, bytes(signature)] if mark == MARK:
             if not 1 <= len(signature) <= SIGNATURE_BYTES_MAX:
                 raise BadMessage(f"a signature is not 1 to {SIGNATURE_BYTES_MAX} bytes")
-            return Enrolment(TrainerRequest(_action_from(action), expires), signature)
+            return Enrolment(trainer_request_from_value(expires, action), signature)
         case _:
             raise BadMessage("an enrolment is its mark, a round, an action and a signature")
+
+
+def trainer_request_from_value(expires: object, action: object) -> TrainerRequest:
+    """Raises BadMessage unless `action` is the list form of one, and `expires` a round."""
+    if type(expires) is not int or not 0 <= expires <= ROUND_MAX:
+        raise BadMessage(f"a round is a number from 0 to {ROUND_MAX}")
+    if not isinstance(action, list):
+        raise BadMessage("an action is a list")
+    return TrainerRequest(_action_from(action), expires)
+
+
+def is_of_trainers(action: object) -> bool:
+    """Whether this is the list form of what is asked of the roll, by its first word."""
+    return isinstance(action, list) and action[:1] in (["enroll"], ["vouch"], ["retire"])
+
+
+def enrolments(encoded: Sequence[bytes]) -> list[Enrolment]:
+    """What a set asks of the roll, among its operations, in order; others are none of ours."""
+    found: list[Enrolment] = []
+    for payload in encoded:
+        try:
+            found.append(decode_enrolment(payload))
+        except BadMessage:
+            continue
+    return found
+
+
+def summary(action: TrainerAction) -> str:
+    """One line for people."""
+    match action:
+        case Enroll(subject):
+            return f"{subject.hex()[:16]} enrolls as a trainer"
+        case Vouch(voucher, request_id):
+            return f"{voucher.hex()[:16]} vouches for the enrolment {request_id.hex()[:16]}"
+        case Retire(subject, by):
+            whose = "by its own word" if by == subject else f"by the word of {by.hex()[:16]}"
+            return f"{subject.hex()[:16]} retires {whose}"
 
 
 def _action_from(value: list[object]) -> TrainerAction:

@@ -25,8 +25,8 @@ needs none any more; no seat leaves more than one behind, and all of them expire
 Who holds a member's key may withdraw what waits in its name, but no Leave, which takes the place of
 whatever else waits there: so a stolen key cannot keep its owner from ending what the key can do.
 
-A trainer contributes and does not vote: it weighs nothing, asks for nothing here but to join, and
-is bound by what it signs. Convicted, it goes at the boundary, whoever else has to wait, and what
+A trainer contributes and does not vote (see `roll`): it weighs nothing, asks for nothing here but
+to join, and is bound by what it signs. Convicted, it goes at the boundary at the latest, and what
 would have made it a member goes with it: who approved of that did not know.
 
 A conviction follows the seat: evidence of what a former key of it said convicts the present one.
@@ -61,6 +61,7 @@ from daa_consensus.operations import (
     Stake,
     Withdraw,
 )
+from daa_consensus.roll import NOBODY, Roll
 from daa_dag.ids import Digest, NodeId
 
 # Ahead: bounds what waits, and for how long its id is remembered. People approve, so it is half a
@@ -125,7 +126,7 @@ class Membership:
     so that a boundary drops them without reading the others. `convicted` are members, in the order
     of the chain. `seats` are those that were not there from the beginning, or changed their
     key: one for each key that a present member has had. A rotation waits for `objection_epochs`
-    whole ones; the network chooses how many. `trainers` contribute, and are no members.
+    whole ones; the network chooses how many. `roll` has the trainers: they are no members.
     """
 
     committee: Committee
@@ -138,14 +139,20 @@ class Membership:
     expelled: tuple[NodeId, ...] = ()
     seats: tuple[Seat, ...] = ()
     objection_epochs: int = 1
-    trainers: frozenset[NodeId] = frozenset()
+    roll: Roll = NOBODY
+
+    @property
+    def trainers(self) -> frozenset[NodeId]:
+        """Who contributes without a vote, and does not idle."""
+        return self.roll.here
 
     def answers_for(self, name: NodeId, epoch: int) -> NodeId | None:
         """Whom evidence of what `name` said in `epoch` convicts: a member, or a trainer itself."""
         for seat in self.seats:
             if seat.name == name:
                 return seat.holder if epoch >= seat.since else None
-        return name if name in self.committee.stake_of or name in self.trainers else None
+        on_roll = self.roll.entry_of(name) is not None
+        return name if name in self.committee.stake_of or on_roll else None
 
     def convicts(self, name: NodeId, epoch: int) -> bool:
         """Whether evidence of what `name` said in `epoch` convicts one who is not yet."""
@@ -179,7 +186,7 @@ class Membership:
         """
         item = Waiting(Request(action, self.epoch + 1), self.committee.validators[0].node_id)
         stakes = self.committee.stake_of
-        rule = _breaks(item, self.epoch + 1, stakes, self.convicted, self.trainers)
+        rule = _breaks(item, self.epoch + 1, stakes, self.convicted, self.roll)
         if rule is not None:
             return rule
         fits = may_follow(self.committee, self.committee_after(action), 1)
@@ -251,8 +258,8 @@ class Membership:
     def next_epoch(self) -> "Membership":
         """The next epoch's, once the closing of this one's last round is final."""
         epoch = self.epoch + 1
-        gone = tuple(name for name in self.convicted if name in self.trainers)
-        staying = self.trainers - {*gone}
+        gone = tuple(name for name in self.convicted if name not in self.committee.stake_of)
+        staying = self.roll.ended(gone, (), {})
         boundary = next_committee(
             *(self.committee, self.waiting, epoch, self.convicted, self.objection_epochs),
             staying,
@@ -260,6 +267,8 @@ class Membership:
         members = boundary.committee.stake_of
         # The last one stays, and does all alone: nobody is there to be guarded against it.
         convicted = [n for n in self.convicted if n in members and len(members) > 1]
+        actions = [request.action for request in boundary.applied]
+        handed = {a.subject: a.successor for a in actions if isinstance(a, Rotate)}
         done = [*boundary.applied, *(request for request, _ in boundary.dropped)]
         settled = _with(self.settled, done)
         return Membership(
@@ -273,7 +282,7 @@ class Membership:
             (*boundary.expelled, *gone),
             self._seats_after(boundary, epoch),
             self.objection_epochs,
-            staying - members.keys(),
+            staying.ended((), members, handed),
         )
 
     def _seats_after(self, boundary: Boundary, epoch: int) -> tuple[Seat, ...]:
@@ -312,11 +321,11 @@ def next_committee(
     epoch: int,
     convicted: Sequence[NodeId] = (),
     objection_epochs: int = 1,
-    trainers: frozenset[NodeId] = frozenset(),
+    roll: Roll = NOBODY,
 ) -> Boundary:
     """The committee of `epoch`, out of that of the epoch before and what waited, in order.
 
-    `trainers` contribute beside it; of `convicted`, some may be none of either.
+    Trainers on the roll contribute beside it; of `convicted`, some may be none of either.
     """
     stakes, expelled, full = _expel(committee, convicted)
     applied: list[Request] = []
@@ -324,7 +333,7 @@ def next_committee(
     left: list[tuple[Waiting, bool]] = []  # and whether a quorum approves of it
     for item in waiting:
         action = item.request.action
-        rule = _breaks(item, epoch, stakes, convicted, trainers)
+        rule = _breaks(item, epoch, stakes, convicted, roll)
         if rule is not None:
             dropped.append((item.request, rule))
             continue
@@ -437,7 +446,7 @@ def _breaks(
     epoch: int,
     stakes: Mapping[NodeId, int],
     convicted: Sequence[NodeId],
-    trainers: frozenset[NodeId],
+    roll: Roll,
 ) -> Rule | None:
     """The first rule that the request can never satisfy any more."""
     if item.request.expires_epoch < epoch:
@@ -450,7 +459,8 @@ def _breaks(
         case Join(newcomer) | Rotate(successor=newcomer) if newcomer in convicted:
             return Rule.CONVICTED  # as a trainer, or in another seat: who approved may not know
         case Join(subject):
-            here = stakes.keys() | trainers  # and a trainer that is voted in is here already
+            # a trainer that is voted in is here already
+            here = stakes.keys() | {entry.name for entry in roll.entries}
             return Rule.TOO_MANY if len(here - {subject}) >= CONTRIBUTORS_MAX else None
         case Leave(subject) | Rotate(subject) | Stake(subject) if subject not in stakes:
             return Rule.NO_MEMBER

@@ -79,6 +79,7 @@ class Vertex:
     validator_set_root: ValidatorSetRoot
     tokens_total: int  # since genesis, this vertex included
     excluded: tuple[NodeId, ...] = ()  # who stands convicted by final evidence, sorted
+    roll_root: Digest = Digest(ZERO_ID)  # of the trainers' roll above the set; zeros: nobody
 
     def as_value(self) -> dict[str, canonical.Value]:
         return {
@@ -93,6 +94,7 @@ class Vertex:
             "outer_state_root": self.outer_state_root,
             "ledger_root": self.ledger_root,
             "validator_set_root": self.validator_set_root,
+            "roll_root": self.roll_root,
             "metadata": {"tokens_total": self.tokens_total, "excluded": list(self.excluded)},
         }
 
@@ -137,6 +139,7 @@ def decode_vertex(payload: bytes) -> Vertex:
         validator_set_root=ValidatorSetRoot(_id(value["validator_set_root"], "validator_set_root")),
         tokens_total=_count(tokens_total, "tokens_total"),
         excluded=tuple(NodeId(n) for n in _ids(excluded, "excluded", CONTRIBUTORS_MAX)),
+        roll_root=Digest(_id(value["roll_root"], "roll_root")),
     )
     _check_order(vertex)
     return vertex
@@ -155,6 +158,7 @@ _FIELDS = frozenset(
         "outer_state_root",
         "ledger_root",
         "validator_set_root",
+        "roll_root",
         "metadata",
     }
 )
@@ -166,7 +170,7 @@ def vertex_bytes_max(contributors: int, excluded: int) -> int:
     metadata = (
         1 + text(len("tokens_total")) + NUMBER + text(len("excluded")) + items(excluded, DIGEST)
     )
-    roots_and_counts = items(1, DIGEST) + 6 * DIGEST + 2 * NUMBER + fields(text(16), NUMBER)
+    roots_and_counts = items(1, DIGEST) + 7 * DIGEST + 2 * NUMBER + fields(text(16), NUMBER)
     names = sum(text(len(name)) for name in _FIELDS)
     return 1 + names + roots_and_counts + items(contributors, contributor) + metadata
 

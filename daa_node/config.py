@@ -29,6 +29,9 @@ class NodeConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     role: Role = Field(Role.CLOUD, description="cloud: always on; edge: may be slow, or away")
+    enroll: bool = Field(
+        False, description="ask to train without a vote, where the network takes trainers"
+    )
     network: NetworkConfig = NetworkConfig()
     gateway: GatewayConfig = GatewayConfig()
     trainer: TrainerConfig = TrainerConfig()

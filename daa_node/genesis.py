@@ -19,13 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from daa_consensus.bft.messages import SetPayload
 from daa_consensus.committee import (
     CONTRIBUTORS_MAX,
-    STAKE_MAX,
     VALIDATORS_MAX,
     Committee,
     Domain,
     Validator,
 )
 from daa_consensus.membership import Membership
+from daa_consensus.roll import fixed
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import ChainId, Digest, NodeId, node_id_of, tagged_digest
@@ -33,11 +33,14 @@ from daa_node.agreement.config import AgreementConfig
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.replay import StateRules
-from daa_node.errors import PeerFault, RuleUnbounded, UserError
+from daa_node.errors import PeerFault, UserError
+from daa_node.identity.entries import TrainerEntry, ValidatorEntry
 from daa_node.identity.record import RECORD_BYTES_MAX, NodeRecord, SignedRecord, decode_record
+from daa_node.identity.roll_history import ROUNDS_KEPT
 from daa_node.identity.validators import Validators
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.rounds.plan import RoundRules
+from daa_node.rounds.trainers import TrainersConfig
 from daa_node.seams import Address, PeerId
 from daa_node.spot_checks.checks import CheckRules
 from daa_node.spot_checks.config import SpotChecksConfig
@@ -51,7 +54,7 @@ from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import OuterRates
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 NONCE_BYTES = 32
 GENESIS_REQUEST = "genesis"  # the name of the request that a node answers with its own
@@ -71,6 +74,7 @@ class Job(BaseModel):
     evaluation: EvaluationConfig = EvaluationConfig()
     updates: UpdatesConfig = UpdatesConfig()
     rounds: RoundsConfig = RoundsConfig()
+    trainers: TrainersConfig = TrainersConfig()
     agreement: AgreementConfig = AgreementConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     spot_checks: SpotChecksConfig = SpotChecksConfig()
@@ -100,23 +104,6 @@ class Job(BaseModel):
     def tokens_per_step(self) -> int:
         """Tokens (or pictures) of one inner step of one contributor."""
         return self.inner.batch_size * (1 if self.data.are_pictures else self.model.context)
-
-
-class TrainerEntry(BaseModel):
-    """One trainer as the genesis lists it; keys in hex."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    node_id: str = Field(pattern=_HEX32)
-    ml_dsa_public_key: str = Field(pattern="^[0-9a-f]{3904}$")
-    ml_kem_public_key: str = Field(pattern="^[0-9a-f]{2368}$")
-    peer_id: str = Field(min_length=1, max_length=64)
-
-
-class ValidatorEntry(TrainerEntry):
-    """One validator: its keys, and what its vote weighs."""
-
-    stake: int = Field(1, ge=1, le=STAKE_MAX)
 
 
 class Body(BaseModel):
@@ -159,11 +146,11 @@ class Body(BaseModel):
                 f"job.data: {', '.join(unnamed)}: no digest, and hosts could not tell whether all "
                 "of them have the same file; `daa-node genesis digest FILE` prints it"
             )
-        try:
-            self.job.updates.check_bounds(len(self.contributors) - len(training), len(training))
-        except RuleUnbounded as unbounded:
-            remedy = "; list more of them, or set updates.rule to mean" if training else ""
-            raise ValueError(f"job.updates: {unbounded}{remedy}") from None
+        why = self.job.trainers.why_unfit(
+            len(self.contributors) - len(training), len(training), self.job.updates
+        )
+        if why is not None:
+            raise ValueError(f"job.{why}")
         return self
 
     @property
@@ -206,12 +193,12 @@ class Genesis:
         return Membership(
             self.committee,
             objection_epochs=self.job.agreement.objection_epochs,
-            trainers=self.trainers,
+            roll=fixed(self.job.trainers.rules, {t.name: t.keys for t in self.body.trainers}),
         )
 
     def validators(self) -> Validators:
         """The history of validators as it begins; the chain leads it on."""
-        return Validators(
+        made = Validators(
             self.chain_id,
             self.job.agreement.epoch_rounds,
             self.membership,
@@ -219,6 +206,8 @@ class Genesis:
             self.peer_ids,
             self.contributors,
         )
+        made.rolls.rounds_kept = ROUNDS_KEPT
+        return made
 
     @cached_property
     def trainers(self) -> frozenset[NodeId]:
@@ -298,27 +287,14 @@ def create(
             nonce=nonce.hex(),
             job=job,
             validators=tuple(
-                ValidatorEntry(**_keys_of(nodes[name][0]), stake=voting[name])
-                for name in sorted(voting)
+                ValidatorEntry.of(nodes[name][0], stake=voting[name]) for name in sorted(voting)
             ),
-            trainers=tuple(
-                TrainerEntry(**_keys_of(nodes[name][0])) for name in ordered[len(voting) :]
-            ),
+            trainers=tuple(TrainerEntry.of(nodes[name][0]) for name in ordered[len(voting) :]),
             contributors=tuple(sorted(nodes)),
         )
     except ValidationError as invalid:
         raise UserError(f"this makes no network: {words_of(invalid)}") from None
     return Genesis(body, tuple(nodes[name][1] for name in ordered))
-
-
-def _keys_of(record: NodeRecord) -> dict[str, Any]:
-    """An entry's fields, as the record proves that they belong together."""
-    return {
-        "node_id": record.node_id.hex(),
-        "ml_dsa_public_key": record.ml_dsa_public_key.hex(),
-        "ml_kem_public_key": record.ml_kem_public_key.hex(),
-        "peer_id": record.peer_id,
-    }
 
 
 def check_rules_of(job: Job) -> CheckRules:
@@ -368,9 +344,13 @@ def chain_facts(made: Genesis) -> ChainFacts:
     job, rules = made.job, round_rules(made.job)
 
     def set_fault(
-        parent: Vertex, contributors: Sequence[NodeId], committee: Committee, decided: SetPayload
+        parent: Vertex,
+        contributors: Sequence[NodeId],
+        committee: Committee,
+        vouchers: Mapping[NodeId, NodeId | None],
+        decided: SetPayload,
     ) -> str | None:
-        plan = rules.plan(parent, contributors, decided.round - 1, committee)
+        plan = rules.plan(parent, contributors, decided.round - 1, committee, vouchers)
         return rules.unplanned(plan, decided)
 
     return ChainFacts(

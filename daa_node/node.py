@@ -12,6 +12,7 @@ from typing import TypeVar
 import trio
 
 from daa_node.agreement.wan_bft import WanBft, see_others_through, until_hopeless
+from daa_node.api.trainers import TrainerHandlers
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.errors import TrainerFailed
 from daa_node.genesis import chain_facts
@@ -53,12 +54,15 @@ class _Node:
         loop = wiring.make_loop(runner, catch_up, agreement, self._drain)
         membership_requests = wiring.make_membership_requests(agreement)
         membership_requests.serve()
+        enrolments = wiring.make_enrolments(agreement)
+        enrolments.serve()
         gossip = wiring.make_gossip()
         discovery = wiring.open_doors(runner, gossip)
         handlers = wiring.handlers(
             *(runner, loop, agreement, disputes, membership_requests, self._ended, self._drain)
         )
-        parts.control.set_handlers(handlers.by_command())
+        of_trainers = TrainerHandlers(enrolments)
+        parts.control.set_handlers(handlers.by_command() | of_trainers.by_command())
         async with trio.open_nursery() as nursery:
             await parts.start_outside(nursery)
             parts.events.emit(
@@ -78,6 +82,7 @@ class _Node:
             if job.spot_checks.is_on and job.model.is_canonical:
                 nursery.start_soon(canaries.run)
             nursery.start_soon(membership_requests.run)
+            nursery.start_soon(enrolments.run)
             if wiring.volunteers is not None:
                 nursery.start_soon(wiring.volunteers.run)
             reason = await self._live(loop, runner, agreement)

@@ -16,6 +16,7 @@ from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind
 from daa_dag.ids import BlobRoot, NodeId
+from daa_node.agreement.enrolment_requests import EnrolmentRequests
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.member_list import MemberList
 from daa_node.agreement.membership_requests import MembershipRequests
@@ -177,13 +178,15 @@ class Wiring:
     async def open_chain(self, first_state: StateRef) -> None:
         """Raises StorageFailed."""
         genesis = self._parts.genesis
-        vertex = genesis_vertex(first_state, genesis.committee.root)
+        begun = genesis.membership
+        vertex = genesis_vertex(first_state, begun.committee.root, begun.roll.root)
         await self.chain.open(vertex, genesis_block(genesis.chain_id, vertex.vertex_id))
 
     def make_first_weights(self) -> FirstWeights:
         parts, states = self._parts, chain_facts(self._parts.genesis).states
+        begun = parts.genesis.membership
         return FirstWeights(
-            vertex=genesis_vertex(states.first_state, parts.genesis.committee.root),
+            vertex=genesis_vertex(states.first_state, begun.committee.root, begun.roll.root),
             rules=states,
             chain=self.chain,
             peers=self._peers,
@@ -345,6 +348,19 @@ class Wiring:
             self.contacts.member_peers,
             self._parts.transport.connected,
         )
+
+    def make_enrolments(self, agreement: WanBft) -> EnrolmentRequests:
+        made = EnrolmentRequests(
+            self._parts.keys,
+            self.validators,
+            self._signer,
+            agreement,
+            self._requests,
+            self.contacts.member_peers,
+            self._parts.transport.connected,
+        )
+        made.wants = self._parts.config.enroll
+        return made
 
     def make_gossip(self) -> Gossip:
         parts, told = self._parts, self._member_list.told_height

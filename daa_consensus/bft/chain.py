@@ -11,7 +11,7 @@ block must be known for it to become final. Each question costs the same, howeve
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from daa_consensus.bft.evidence import decode_evidence
@@ -25,10 +25,11 @@ from daa_consensus.bft.messages import (
     SetPayload,
 )
 from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.enrolment import enrolments
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
 from daa_consensus.operations import membership_operations
-from daa_dag.ids import BlockId, NodeId
+from daa_dag.ids import BlockId, Digest, NodeId
 
 # A node that is further behind catches up oldest first: its host feeds it finalizations in order.
 # Rounds, not blocks: any number of empty ones may lie between two of them.
@@ -50,14 +51,42 @@ class Place:
 
 
 def follow(membership: Membership, block: Block, epoch_rounds: int) -> Membership:
-    """Who votes, and what waits, once `block` is final: the next of the chain."""
+    """Who votes, who trains, and what waits, once `block` is final: the next of the chain."""
     match block.payload:
-        case SetPayload(evidence=proofs, operations=encoded) if proofs or encoded:
-            return membership.decided(membership_operations(encoded), offences(proofs))
-        case ResultPayload(round=round_) | AbortPayload(round=round_):
-            return membership.next_epoch() if round_ % epoch_rounds == 0 else membership
+        case SetPayload() as decided:
+            return _after_set(membership, decided)
+        case ResultPayload(round=round_, vertex_id=vertex_id):
+            return _after_round(membership, round_, Digest(vertex_id), epoch_rounds)
+        case AbortPayload(round=round_):
+            return _after_round(membership, round_, None, epoch_rounds)
         case _:
             return membership
+
+
+def _after_set(now: Membership, decided: SetPayload) -> Membership:
+    proofs, encoded = decided.evidence, decided.operations
+    if proofs or encoded:
+        now = now.decided(membership_operations(encoded), offences(proofs))
+    if now.roll.is_inert:
+        return now
+    requests = [enrolment.request for enrolment in enrolments(encoded)]
+    authors = {offer.author for offer in decided.offers}
+    voting = now.committee.stake_of.keys() - {*now.convicted}
+    roll = now.roll.decided(decided.round, requests, authors, now.convicted, voting)
+    return replace(now, roll=roll)
+
+
+def _after_round(
+    now: Membership, round_: int, vertex_id: Digest | None, epoch_rounds: int
+) -> Membership:
+    """Its successor's trainers are drawn, and maybe an epoch begins before that."""
+    if round_ % epoch_rounds == 0:
+        now = now.next_epoch()
+    if now.roll.is_inert:
+        return now
+    room = max(0, now.roll.rules.contributors_max - len(now.committee.validators))
+    seed = now.roll.seed if vertex_id is None else vertex_id  # an abort leaves the parent
+    return replace(now, roll=now.roll.drawn(round_ + 1, seed, room))
 
 
 def offences(proofs: Sequence[bytes]) -> list[tuple[NodeId, int]]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from daa_consensus.bft.values import WORD_BYTES_MAX
+from daa_consensus.enrolment import ENROLMENT_BYTES_MAX, PAIRS_A_SET_MAX, VOUCH_BYTES_MAX
 from daa_consensus.operations import OPERATION_BYTES_MAX
 from daa_consensus.votes import SIGNATURE_BYTES_MAX
 from daa_dag.sizes import DIGEST, NUMBER, blob, fields, items, text
@@ -68,13 +69,18 @@ class Limits:
 
     @property
     def operations_max(self) -> int:
-        """Of one set: a request, and the statement of every validator on it."""
-        return self.validators + 1
+        """Of one set: a request, the statement of every validator on it, and pairs of trainers'."""
+        return self.validators + 1 + 2 * PAIRS_A_SET_MAX
+
+    @property
+    def changes_bytes_max(self) -> int:
+        """Of one set's changes of members: two of the largest requests, the rest statements."""
+        return 2 * OPERATION_BYTES_MAX + (self.validators - 1) * self.vote_bytes_max
 
     @property
     def operations_total_bytes_max(self) -> int:
-        """Of one set: two of the largest requests, the rest statements."""
-        return 2 * OPERATION_BYTES_MAX + (self.operations_max - 2) * self.vote_bytes_max
+        """Of one set: those, and as much as it may ask of the trainers' roll."""
+        return self.changes_bytes_max + PAIRS_A_SET_MAX * (ENROLMENT_BYTES_MAX + VOUCH_BYTES_MAX)
 
     @property
     def block_bytes_max(self) -> int:

@@ -10,6 +10,7 @@ from daa_consensus.bft.messages import (
     encode_block,
     statement_from_fields,
 )
+from daa_consensus.enrolment import is_of_trainers, trainer_request_from_value
 from daa_consensus.errors import BadMessage
 from daa_consensus.operations import OPERATION_BYTES_MAX, request_from_value
 from daa_consensus.votes import Kind, Statement
@@ -26,8 +27,9 @@ def check_statement(statement: Statement, limits: Limits) -> None:
     except DagError as fault:
         raise BadMessage(f"{statement.kind}: {fault}") from None
     if asks:
-        request = request_from_value(fields[1], fields[-1])
-        read = request.statement(statement.domain.chain_id)
+        of_trainers = is_of_trainers(fields[-1])
+        from_value = trainer_request_from_value if of_trainers else request_from_value
+        read = from_value(fields[1], fields[-1]).statement(statement.domain.chain_id)
     else:
         read = statement_from_fields(fields, limits)
     if read.sign_bytes() != spoken:

@@ -1,4 +1,4 @@
-"""What a set carries beside contributions: evidence, Rejoins, and changes of the validator set.
+"""What a set carries beside contributions: evidence, Rejoins, changes of members and trainers.
 
     facts    --Cargo, item by item--> what passes goes into the set, what does not stays out
     proposed --Cargo, item by item--> the first that does not pass condemns the set
@@ -6,7 +6,8 @@
 One function for both, and it goes by what is final below the set alone, which is the same for
 whoever proposes and whoever votes. So an honest leader's set passes whatever its facts hold, and
 one bad fact costs itself only. Nobody's items take others' room: of each member one offence, one
-Rejoin, and the requests that take effect. What is of trainers takes what room these leave.
+Rejoin, and the requests that take effect. What is of trainers takes what room these leave; what is
+asked of their roll has room of its own.
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,13 @@ from dataclasses import replace
 
 from daa_consensus.bft.evidence import decode_evidence, encode_evidence
 from daa_consensus.bft.messages import SetPayload, decode_signed
+from daa_consensus.enrolment import (
+    PAIRS_A_SET_MAX,
+    Enroll,
+    Enrolment,
+    encode_enrolment,
+    enrolments,
+)
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
@@ -25,12 +33,13 @@ from daa_consensus.operations import (
     decode_operation,
     encode_operation,
 )
+from daa_consensus.roll import Roll
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
 from daa_node.errors import PeerFault
-from daa_node.identity.validators import newcomer_of
+from daa_node.identity.validators import decode_member_keys, newcomer_of
 from daa_node.seams import PeerId
 
 
@@ -46,6 +55,8 @@ def loaded(chosen: SetPayload, facts: Facts, inbound: Inbound) -> SetPayload:
     _load_requests(cargo, list(facts.operations.values()))
     for name in sorted(facts.rejoins.keys() & trainers):  # members' items come first
         cargo.try_operations(facts.rejoins[name])
+    for group in facts.of_roll.groups():
+        cargo.try_operations(*map(encode_enrolment, group))
     return replace(chosen, evidence=tuple(cargo.evidence), operations=tuple(cargo.operations))
 
 
@@ -59,7 +70,7 @@ def why_unproven(proposed: SetPayload, inbound: Inbound) -> str | None:
             cargo.add_operation(encoded)
     except (BadMessage, PeerFault) as fault:
         return str(fault)
-    return None
+    return cargo.why_unfinished()
 
 
 def _load_requests(cargo: "Cargo", held: list[Operation]) -> None:
@@ -92,22 +103,27 @@ class Cargo:
         self._now = inbound.validators.now  # what is final below the set, and whom it convicts
         self._then = self._now  # with the requests that it carries, which come after evidence
         self._changes: list[Operation] = []
+        self._of_roll: list[Enrolment] = []
+        self._roll: Roll | None = None  # with what the set asks of it so far
         self._rejoining: set[NodeId] = set()
         self.evidence: list[bytes] = []
         self.operations: list[bytes] = []
 
     @property
     def room(self) -> int:
-        """How many operations more the set can carry.
+        """How many operations more the set can carry, those of trainers aside.
 
         By the committee itself: every decoder's limits leave room for more than that.
         """
-        return len(self._now.committee.validators) + 1 - len(self.operations)
+        of_others = len(self.operations) - len(self._of_roll)
+        return len(self._now.committee.validators) + 1 - of_others
 
     @property
     def room_bytes(self) -> int:
-        """How many bytes of operations more the set can carry."""
-        return self._inbound.limits.operations_total_bytes_max - sum(map(len, self.operations))
+        """How many bytes of them more the set can carry."""
+        of_roll = sum(len(encode_enrolment(asked)) for asked in self._of_roll)
+        others = sum(map(len, self.operations)) - of_roll
+        return self._inbound.limits.changes_bytes_max - others
 
     def add_evidence(self, encoded: bytes) -> None:
         """Raises BadMessage or PeerFault."""
@@ -128,7 +144,12 @@ class Cargo:
         self.evidence.append(encoded)
 
     def add_operation(self, encoded: bytes) -> None:
-        """A change of the validator set, or a Rejoin. Raises BadMessage or PeerFault."""
+        """A change of members or trainers, or a Rejoin. Raises BadMessage or PeerFault."""
+        asked = enrolments([encoded])
+        if asked:
+            self._add_enrolment(asked[0])
+            self.operations.append(encoded)
+            return
         if not self.room or len(encoded) > self.room_bytes:
             raise BadMessage(f"a set carries {len(self.operations)} operations at most")
         try:
@@ -147,11 +168,21 @@ class Cargo:
     def try_operations(self, *encoded: bytes) -> None:
         """Take them if all pass."""
         before = self._then, list(self._changes), set(self._rejoining), list(self.operations)
+        roll, of_roll = self._roll, list(self._of_roll)
         try:
             for each in encoded:
                 self.add_operation(each)
+            if self.why_unfinished() is not None:
+                raise PeerFault("idle_operation", "nobody vouches")
         except (BadMessage, PeerFault):
             self._then, self._changes, self._rejoining, self.operations = before
+            self._roll, self._of_roll = roll, of_roll
+
+    def why_unfinished(self) -> str | None:
+        """What makes no whole of the items; None if they are one."""
+        if self._roll is not None and self._roll.asked:
+            return "an enrolment without a voucher's word"
+        return None
 
     def sponsor(self, join: Operation, approvals: list[Operation]) -> Operation | None:
         """The first statement for the Join of somebody who sponsors no other one."""
@@ -188,12 +219,29 @@ class Cargo:
         self._inbound.verify(signed)
         self._rejoining.add(signer)
 
+    def _add_enrolment(self, enrolment: Enrolment) -> None:
+        if len(self._of_roll) >= 2 * PAIRS_A_SET_MAX:
+            raise BadMessage(f"a set asks {2 * PAIRS_A_SET_MAX} times of the roll at most")
+        self._inbound.verify_enrolment(enrolment)
+        now = self._now
+        voting = now.committee.stake_of.keys() - {*now.convicted}
+        roll = self._roll
+        if roll is None:
+            roll = now.roll.begun(self._round, now.convicted, voting)
+        if _roll_peers([enrolment]) & (_roll_peers(self._of_roll) | _peer_ids(self._changes)):
+            raise PeerFault("malformed", "two newcomers are one peer")
+        why = roll.why_not(enrolment.request, voting, now.convicted)
+        if why is not None:
+            raise PeerFault("idle_operation", why)
+        self._roll = roll.with_request(self._round, enrolment.request)
+        self._of_roll.append(enrolment)
+
     def _add_change(self, operation: Operation) -> None:
         request = operation.request
         self._inbound.verify_operation(operation)
         if any(request.id == known.request.id for known in self._changes):
             raise PeerFault("idle_operation", "it stands there already")
-        if _peer_ids([operation]) & _peer_ids(self._changes):
+        if _peer_ids([operation]) & (_peer_ids(self._changes) | _roll_peers(self._of_roll)):
             raise PeerFault("malformed", "two newcomers are one peer")
         changes = [*self._changes, operation]
         then = self._now.decided(changes)
@@ -210,6 +258,13 @@ def _peer_ids(operations: Iterable[Operation]) -> set[PeerId]:
     """Those of whom the operations bring in."""
     newcomers = (newcomer_of(operation.request.action) for operation in operations)
     return {newcomer[1].peer_id for newcomer in newcomers if newcomer is not None}
+
+
+def _roll_peers(asked: Iterable[Enrolment]) -> set[PeerId]:
+    """Those of whom the enrolments bring in."""
+    actions = (enrolment.request.action for enrolment in asked)
+    enrolling = (action for action in actions if isinstance(action, Enroll))
+    return {decode_member_keys(each.keys, each.subject).peer_id for each in enrolling}
 
 
 def _waits(membership: Membership, operation: Operation) -> bool:

@@ -9,6 +9,7 @@ from daa_consensus.bft.evidence import Evidence
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import SetPayload, decode_signed, encode_signed
 from daa_consensus.committee import Domain
+from daa_consensus.enrolment import encode_enrolment, enrolments
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
     Action,
@@ -22,6 +23,7 @@ from daa_consensus.operations import (
 )
 from daa_consensus.votes import Certificate, Signed
 from daa_dag.ids import Digest, NodeId
+from daa_node.agreement.roll_requests import RollRequests
 
 EXEC_CERTIFICATES_KEPT = 16
 JOINS_EACH_MAX = 8  # that a member brings before the others, and no set has carried yet: 8 kB each
@@ -37,6 +39,7 @@ class Facts:
         self.operations: dict[Digest, Operation] = {}  # by request, in the order of arrival
         self._brought: dict[NodeId, list[Digest]] = {}  # by who brought them, oldest first
         self.rejoins: dict[NodeId, bytes] = {}  # the newest of each member or trainer, encoded
+        self.of_roll = RollRequests()  # what is asked of the trainers' roll
 
     def note_exec(self, certificate: Certificate) -> bool:
         """Hold an execution certificate, verified; True if it is the round's first, and kept.
@@ -131,6 +134,7 @@ class Facts:
         for evidence in before.values():
             if evidence.domain == domain_of(evidence.epoch):
                 self.note_evidence(evidence, now)
+        self.of_roll.follow(now)
         still_here = now.committee.stake_of.keys() | now.trainers
         self.rejoins = {name: held for name, held in self.rejoins.items() if name in still_here}
 
@@ -145,6 +149,7 @@ class Facts:
             if not held.is_late_for(decided.round + 1)
         }
         known = {encode_operation(o) for o in membership_operations(decided.operations)}
+        known |= {encode_enrolment(e) for e in enrolments(decided.operations)}
         rejoined = [
             decode_signed(encoded, self._limits)
             for encoded in decided.operations

@@ -8,10 +8,12 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from daa_consensus.bft.chain import ANY_COMMITTEE
+from daa_consensus.enrolment import Enrolment
 from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_node.agreement.messages import (
     Asked,
+    AskedOfRoll,
     Certified,
     Greeting,
     Message,
@@ -21,6 +23,7 @@ from daa_node.agreement.messages import (
     decode_message,
 )
 from daa_node.errors import PeerFault
+from daa_node.identity.enrolling import check_enrolled_name, check_enrolment
 from daa_node.identity.validators import LATER_EPOCH, TAKEN, Validators
 
 # What binds who contributes, with or without a vote: its updates, what it shows of them and finds
@@ -37,6 +40,7 @@ class Inbound:
         self.validators = validators
         self.limits = validators.limits
         self._operations: OrderedDict[Operation, None] = OrderedDict()
+        self._enrolments: OrderedDict[Enrolment, None] = OrderedDict()
 
     def open(self, payload: bytes) -> Message:
         """The message, every signature in it verified. Raises PeerFault."""
@@ -82,6 +86,8 @@ class Inbound:
                     self.verify(signed)
             case Asked(operation):
                 self.verify_operation(operation)
+            case AskedOfRoll(enrolment):
+                self.verify_enrolment(enrolment)
             case _:
                 pass
 
@@ -90,6 +96,9 @@ class Inbound:
         # Asked each time: whose statement it is may be another question once its epoch has begun.
         committee = self.validators.committee_behind(signed.statement)
         if signed.signer not in committee.stake_of and not self._is_of_trainer(signed):
+            said = signed.statement
+            if said.kind in TRAINERS_SAY and self.validators.now.roll.lacks_round(said.height):
+                raise PeerFault(LATER_EPOCH, f"a trainer of round {said.height}, for all we know")
             raise PeerFault(
                 "unknown-signer", f"{signed.statement.kind} of {signed.signer.hex()[:8]}"
             )
@@ -100,6 +109,17 @@ class Inbound:
         epoch = signed.statement.domain.epoch
         is_theirs = signed.statement.kind in TRAINERS_SAY
         return is_theirs and self.validators.may_contribute(signed.signer, epoch)
+
+    def verify_enrolment(self, enrolment: Enrolment) -> None:
+        """Raises PeerFault unless it is signed by whom it binds, and its names are free."""
+        if enrolment in self._enrolments:
+            check_enrolled_name(enrolment, self.validators)  # as below
+            self._enrolments.move_to_end(enrolment)
+            return
+        check_enrolment(enrolment, self.validators)
+        self._enrolments[enrolment] = None
+        while len(self._enrolments) > OPERATIONS_KEPT:
+            self._enrolments.popitem(last=False)
 
     def verify_operation(self, operation: Operation) -> None:
         """Raises PeerFault unless it is signed by whom it binds, and its names are free."""

@@ -30,6 +30,8 @@ class MemberList:
         self._mailbox = mailbox
         self._log = log
         self._epoch_told = 0
+        # else nobody is ever on it; what the blocks before tell, all the others lead on
+        self._has_roll = not validators.rolls.is_inert
 
     async def follow_chain(self, path_down: AsyncIterator[Block]) -> None:
         """The history of validators follows from the chain on disk. Raises StorageFailed."""
@@ -67,11 +69,11 @@ class MemberList:
         return min(believed(heights, committee) or 0 for committee in committees)
 
     def matters(self, block: Block) -> bool:
-        """Whether who is a member may follow from it."""
+        """Whether who is a member or a trainer may follow from it."""
         match block.payload:
             case SetPayload(evidence=evidence, operations=operations):
-                return bool(evidence or operations)
+                return self._has_roll or bool(evidence or operations)
             case ResultPayload() | AbortPayload():
-                return block.height % self._validators.epoch_rounds == 0
+                return self._has_roll or block.height % self._validators.epoch_rounds == 0
             case _:
                 return False

@@ -25,6 +25,12 @@ from daa_consensus.bft.messages import (
     signed_from_value,
     signed_value,
 )
+from daa_consensus.enrolment import (
+    ENROLMENT_BYTES_MAX,
+    Enrolment,
+    decode_enrolment,
+    encode_enrolment,
+)
 from daa_consensus.errors import BadMessage
 from daa_consensus.operations import (
     OPERATION_BYTES_MAX,
@@ -144,6 +150,13 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedOfRoll:
+    """What somebody asks of the trainers' roll."""
+
+    enrolment: Enrolment
+
+
+@dataclass(frozen=True, slots=True)
 class Greeting:
     """Nothing but the position."""
 
@@ -159,6 +172,7 @@ Body = (
     | Missed
     | SentBlock
     | Asked
+    | AskedOfRoll
     | Greeting
 )
 
@@ -211,6 +225,7 @@ def _body_bytes_max(validators: int, contributors: int) -> Mapping[str, int]:
         "missed": NUMBER + items(some, DIGEST),
         "block": block + items(RUN_BLOCKS_MAX, limits.empty_block_bytes_max),
         "asked": blob(OPERATION_BYTES_MAX),
+        "asked_of_roll": blob(ENROLMENT_BYTES_MAX),
         "greeting": 0,
     }
     return {kind: fields(text(len(kind)), body) for kind, body in bodies.items()}
@@ -247,6 +262,8 @@ def _body_value(body: Body) -> list[canonical.Value]:
             return ["block", block.as_value(), [ancestor.as_value() for ancestor in below]]
         case Asked(operation):
             return ["asked", encode_operation(operation)]
+        case AskedOfRoll(enrolment):
+            return ["asked_of_roll", encode_enrolment(enrolment)]
         case Greeting():
             return ["greeting"]
         case _:
@@ -317,6 +334,8 @@ def _body_of(kind: str, body: list[Any], limits: Limits) -> Body:
             return SentBlock(block_from_value(block, limits), ancestors)
         case "asked", [bytes() as encoded]:
             return Asked(decode_operation(encoded))
+        case "asked_of_roll", [bytes() as encoded]:
+            return AskedOfRoll(decode_enrolment(encoded))
         case "greeting", []:
             return Greeting()
         case _:

@@ -19,6 +19,7 @@ from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
 from daa_node.agreement.messages import (
     Asked,
+    AskedOfRoll,
     Body,
     Certified,
     Greeting,
@@ -117,6 +118,8 @@ class Reception:
                 self._showing.claimed(sender, body)
             case Asked(operation):  # whoever writes it writes it to everybody: not passed on
                 self._facts.note_operation(operation, self._parts.validators.now, sender)
+            case AskedOfRoll(enrolment):
+                self._facts.of_roll.note(enrolment, self._parts.validators.now, sender)
             case Greeting():
                 pass
         return None

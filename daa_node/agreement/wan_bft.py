@@ -17,6 +17,7 @@ from daa_consensus.bft.effects import Accuse, Effect, Finalized, TryAgain
 from daa_consensus.bft.events import AbortDue, CertificateArrived, ExecSigned, RoundReady
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.state import Simplex
+from daa_consensus.enrolment import Enrolment
 from daa_consensus.errors import BadMessage, NoQuorum
 from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
@@ -25,7 +26,7 @@ from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.messages import Asked, Body, Greeting, Position, Stated
+from daa_node.agreement.messages import Asked, AskedOfRoll, Body, Greeting, Position, Stated
 from daa_node.agreement.outcomes import Outcomes, last_closed
 from daa_node.agreement.parts import AgreementParts, OpenRound
 from daa_node.agreement.positions import believed
@@ -188,11 +189,16 @@ class WanBft:
         self._parts.events.emit(events.STATEMENT_SENT, kind=kind, view=0, round=round_number)
         return True
 
-    def ask(self, operation: Operation) -> bool:
-        """Put a change of members, verified, before everybody if it is news.
+    def ask(self, asked: Operation | Enrolment) -> bool:
+        """Put a change of members or of trainers, verified, before everybody if it is news.
 
         Whether it has found a place.
         """
+        if isinstance(asked, Enrolment):
+            if self.facts.of_roll.note(asked, self.validators.now, self.me):
+                self._writer.broadcast(AskedOfRoll(asked))
+            return self.facts.of_roll.holds(asked.request.id)
+        operation = asked
         if self.facts.note_operation(operation, self.validators.now, self.me):
             self._writer.broadcast(Asked(operation))
         return operation.request.id in self.facts.operations
@@ -241,7 +247,8 @@ class WanBft:
         said = [Stated(signed) for signed in self._talk.own_statements()]
         # the others' requests are theirs to bring
         brought = [Asked(operation) for operation in self.facts.brought_by(self.me)]
-        for body in [*self._host.last_votes(), *said, *brought] or [Greeting()]:
+        of_roll = [AskedOfRoll(asked) for asked in self.facts.of_roll.brought_by(self.me)]
+        for body in [*self._host.last_votes(), *said, *brought, *of_roll] or [Greeting()]:
             self._writer.send(member, body)
 
     async def _resend(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from daa_consensus.bft.evidence import decode_evidence
 from daa_consensus.bft.messages import Block, SetPayload, decode_signed, genesis_block
+from daa_consensus.enrolment import encode_enrolment, enrolments, signer_of
 from daa_consensus.errors import ConsensusError
 from daa_consensus.operations import encode_operation, membership_operations
 from daa_consensus.votes import Signed
@@ -33,6 +34,7 @@ from daa_node.checkpoints.layout import (
 from daa_node.checkpoints.plain_files import Problem
 from daa_node.checkpoints.publish import genesis_vertex, step_of, vertex_on
 from daa_node.errors import PeerFault, UserError
+from daa_node.identity.enrolling import check_enrolment_signature, keys_enrolled
 from daa_node.identity.validators import check_signatures, keys_brought
 
 
@@ -99,7 +101,8 @@ def find_vertex(vertices: Sequence[Vertex], text: str) -> Vertex | None:
 def certified_chain(files: ChainReader, facts: ChainFacts) -> Certified:
     """Judge headers and proofs among a chain's files. Blocking; takes no lock."""
     listing = files.listing()
-    first = genesis_vertex(facts.states.first_state, facts.first.committee.root)
+    begun = facts.first
+    first = genesis_vertex(facts.states.first_state, begun.committee.root, begun.roll.root)
     problems = list(listing.strange)
     contents = read_contents(files, listing, facts, problems)
     judge = _Judge(facts, listing, contents, problems)
@@ -135,7 +138,14 @@ class _Judge:
         self._asked: dict[NodeId, bytes] = {}
         for block in contents.blocks.values():
             if isinstance(block.payload, SetPayload):
-                self._asked |= keys_brought(membership_operations(block.payload.operations))
+                operations = block.payload.operations
+                self._asked |= keys_brought(membership_operations(operations))
+                self._asked |= keys_enrolled(enrolments(operations))
+        # those of trainers that are gone again, too
+        contents.validators.public_keys.update(facts.public_keys)
+        contents.validators.public_keys.update(
+            {n: k for n, k in self._asked.items() if n not in contents.validators.public_keys}
+        )
 
     def _wrong(self, where: str, what: str) -> None:
         self._problems.append(Problem(what, where))
@@ -251,13 +261,14 @@ class _Judge:
         assert isinstance(payload, SetPayload)
         validators = self._contents.validators
         contributors = validators.contributors(payload.round)
+        vouchers = validators.rolls.trainers(payload.round)
         committee = validators.committee(set_block.epoch)
         authors = {offer.author for offer in payload.offers}
         if not authors <= set(contributors):
             return "its set has an author who may not contribute"
         if any(offer.base_vertex_id != parent.vertex_id for offer in payload.offers):
             return "its set has a contribution on another base"
-        unplanned = self._facts.set_fault(parent, contributors, committee, payload)
+        unplanned = self._facts.set_fault(parent, contributors, committee, vouchers, payload)
         if unplanned is not None:
             return f"its set does not follow from the plan: {unplanned}"
         try:
@@ -289,10 +300,13 @@ class _Judge:
                 else:
                     validators.verify(part)
         requests = list(membership_operations(payload.operations))
-        known_keys = {**self._asked, **validators.public_keys} if requests else {}
         for operation in requests:
-            check_signatures(operation, validators.chain_id, known_keys)
+            check_signatures(operation, validators.chain_id, validators.public_keys)
         known = {encode_operation(operation) for operation in requests}
+        for enrolment in enrolments(payload.operations):
+            key = validators.public_keys.get(signer_of(enrolment.request.action))
+            check_enrolment_signature(enrolment, validators.chain_id, key)
+            known.add(encode_enrolment(enrolment))
         for encoded in payload.operations:
             if encoded not in known:
                 validators.verify_statement(decode_signed(encoded, limits))

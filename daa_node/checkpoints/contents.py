@@ -46,8 +46,12 @@ class ChainFacts:
     contributors: frozenset[NodeId]
     epoch_rounds: int
     states: StateRules
-    # Why a set on top of a parent, with these who may contribute and vote, is not as planned.
-    set_fault: Callable[[Vertex, Sequence[NodeId], Committee, SetPayload], str | None]
+    # Why a set on top of a parent is not as planned; then: who may contribute, who votes, and
+    # who vouches for which trainer.
+    set_fault: Callable[
+        [Vertex, Sequence[NodeId], Committee, Mapping[NodeId, NodeId | None], SetPayload],
+        str | None,
+    ]
 
     @property
     def limits(self) -> Limits:

@@ -13,10 +13,11 @@ from daa_consensus.bft.messages import (
     encode_block,
     encode_certificate,
 )
+from daa_consensus.roll import EMPTY_ROOT
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.chunking import Manifest
-from daa_dag.ids import BlobRoot, BlockId, NodeId, ValidatorSetRoot, digest_of
+from daa_dag.ids import BlobRoot, BlockId, Digest, NodeId, ValidatorSetRoot, digest_of
 from daa_node.checkpoints.chain import ChainStore, final_block_of
 from daa_node.checkpoints.layout import (
     BLOCKS,
@@ -37,7 +38,9 @@ from daa_node.seams import BlobStore, StateRef, SteppedState
 LEDGER_ROOT_EMPTY = digest_of(b"daa/v1/ledger/empty")  # until there is a ledger
 
 
-def genesis_vertex(state: StateRef, validator_set_root: ValidatorSetRoot) -> Vertex:
+def genesis_vertex(
+    state: StateRef, validator_set_root: ValidatorSetRoot, roll_root: Digest = EMPTY_ROOT
+) -> Vertex:
     """Height 0: the initial weights, which nobody has to certify."""
     return Vertex(
         parents=(),
@@ -53,6 +56,7 @@ def genesis_vertex(state: StateRef, validator_set_root: ValidatorSetRoot) -> Ver
         ledger_root=LEDGER_ROOT_EMPTY,
         validator_set_root=validator_set_root,
         tokens_total=0,
+        roll_root=roll_root,
     )
 
 
@@ -62,11 +66,13 @@ def vertex_of(
     stepped: SteppedState,
     validator_set_root: ValidatorSetRoot,
     excluded: Sequence[NodeId] = (),
+    roll_root: Digest = EMPTY_ROOT,
 ) -> Vertex:
     """The one vertex that follows from a final set and its execution on top of `parent`.
 
     `validator_set_root` is that of the set's epoch; `excluded` are those members and trainers,
-    sorted, who stand convicted once the set is final. Pure: every honest node makes the same.
+    sorted, who stand convicted once the set is final, and `roll_root` is of the roll as it leaves
+    it. Pure: every honest node makes the same.
     """
     payload = set_block.payload
     assert isinstance(payload, SetPayload)
@@ -98,6 +104,7 @@ def vertex_of(
         validator_set_root=validator_set_root,
         tokens_total=parent.tokens_total + _tokens_that_count(payload),
         excluded=tuple(excluded),
+        roll_root=roll_root,
     )
 
 
@@ -110,7 +117,8 @@ def _tokens_that_count(payload: SetPayload) -> int:
 def vertex_on(parent: Vertex, set_block: Block, stepped: SteppedState, known: Validators) -> Vertex:
     """The same, by what is known of validators. Raises ConsensusError for bad evidence."""
     root = known.domain(set_block.epoch).validator_set_root
-    return vertex_of(parent, set_block, stepped, root, known.convicted_by(set_block))
+    convicted, roll_root = known.convicted_by(set_block), known.roll_root_above(set_block)
+    return vertex_of(parent, set_block, stepped, root, convicted, roll_root)
 
 
 def state_of(vertex: Vertex) -> StateRef:

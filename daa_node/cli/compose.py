@@ -14,6 +14,7 @@ from random import Random
 
 import trio
 
+from daa_consensus.roll import Admission
 from daa_node import config as node_config
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
@@ -97,6 +98,15 @@ class Simulated:
     site: Path = SITE  # of the page for volunteers
 
 
+def _once(config: NodeConfig, made: Genesis) -> str:
+    admission = made.job.trainers.admission
+    if config.enroll and admission is Admission.OPEN:
+        return "once a set has enrolled it"
+    if config.enroll and admission is Admission.VOUCHED:
+        return "once a validator vouches for it: `daa-node trainers vouch NODE` there"
+    return "once it is a validator: `daa-node validators propose join`"
+
+
 def run_daemon(
     root: Path,
     config_path: Path | None,
@@ -123,8 +133,7 @@ def run_daemon(
     if node.keys.node_id not in made.public_keys:
         report.note(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "
-            f"{made.job.name}. It follows the network, and trains once it is a validator: "
-            "`daa-node validators propose join`"
+            f"{made.job.name}. It follows the network, and trains {_once(node.config.value, made)}"
         )
     make_room(node.config.value, len(made.public_keys))
     with node.directory.locked():

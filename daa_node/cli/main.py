@@ -12,6 +12,7 @@ import typer
 
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.options import HERE, Directory, Json, Which
+from daa_node.cli.trainers import trainers_app
 from daa_node.errors import NodeError, UserError
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ checkpoint_app.add_typer(history_app)
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(config_app, name="config")
 app.add_typer(validators_app, name="validators")
+app.add_typer(trainers_app, name="trainers")
 
 
 def main() -> None:

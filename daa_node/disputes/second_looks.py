@@ -26,7 +26,7 @@ from fractions import Fraction
 import trio
 
 from daa_consensus.bft.messages import OfferBody
-from daa_consensus.committee import lying_trainers_max
+from daa_consensus.roll import lying_max
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.disputes.bench import Bench
 from daa_node.disputes.decided_sets import DISPUTE_ROUNDS, DecidedSets, Drawn
@@ -221,7 +221,9 @@ class SecondLooks:
     @property
     def _liars_max(self) -> int:
         now = self._voice.validators.now
-        return now.committee.liars_max + lying_trainers_max(len(now.trainers))
+        members = now.committee.liars_max
+        vouchers = [e.voucher for e in now.roll.entries if e.name in now.roll.here]
+        return members + lying_max(vouchers, members, vouchers.count(None))
 
     def _sources(self, author: NodeId, is_first: bool) -> list[tuple[NodeId, str]]:
         """Its author; later on first whoever has got it, for one link may not carry all at once."""

@@ -1,11 +1,11 @@
-"""Who votes in each epoch, and by which keys: a history that grows with the final chain.
+"""Who votes in each epoch, who trains in each round, by which keys: as the final chain has it.
 
 The genesis says who begins; everything after it follows from final blocks, in order, so that a node
 that restarts, or a verifier, comes to the same history by reading the chain again. One object a
 node: its agreement feeds it, everybody else asks.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,16 +15,19 @@ from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.committee import Committee, Domain, count_next_max
 from daa_consensus.membership import Membership, Waiting
 from daa_consensus.operations import Action, Join, Leave, Operation, Rotate
+from daa_consensus.roll import Admission, Roll
 from daa_consensus.votes import Certificate, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import DagError
-from daa_dag.ids import ChainId, NodeId, node_id_of
+from daa_dag.ids import ChainId, Digest, NodeId, node_id_of
 from daa_node.errors import PeerFault
 from daa_node.identity.envelope import Check, verify_certificate, verify_signed
 from daa_node.identity.keys import NodeKeys, ed25519_public_key_of, verify, verify_ed25519
+from daa_node.identity.roll_history import RollHistory
 from daa_node.seams import PeerId
 
 LATER_EPOCH = "later-epoch"  # no lie: we are behind whoever says this
+GONE_KEPT = 256  # of who is on the roll no more: 2 kB each
 TAKEN = "taken"  # no lie either: whoever says this may be behind us, and have judged it rightly
 
 
@@ -123,6 +126,14 @@ def keys_brought(operations: Iterable[Operation]) -> dict[NodeId, bytes]:
     return found
 
 
+def check_free(peer_ids: Mapping[NodeId, PeerId], name: NodeId, brought: MemberKeys) -> None:
+    """Return when nobody else has the name or the peer id. Raises PeerFault(TAKEN)."""
+    if peer_ids.get(name, brought.peer_id) != brought.peer_id:
+        raise PeerFault(TAKEN, "a node that was a member comes as another peer")
+    if any(p == brought.peer_id for node, p in peer_ids.items() if node != name):
+        raise PeerFault(TAKEN, f"{brought.peer_id} is another member")
+
+
 def _newcomers(waiting: Iterable[Waiting]) -> dict[NodeId, Action]:
     """Whom the requests that wait would bring in, and by which request."""
     found: dict[NodeId, Action] = {}
@@ -135,16 +146,21 @@ def _newcomers(waiting: Iterable[Waiting]) -> dict[NodeId, Action]:
     return found
 
 
+def _keys_in(action: Action) -> bytes:
+    assert isinstance(action, Join | Rotate), "others bring no keys"
+    return action.keys
+
+
 def part_of(name: NodeId, now: Membership) -> str:
     """What this one is, in a word."""
     if name in now.committee.stake_of:
         return "validator"
-    return "trainer" if name in now.trainers else "observer"
+    return "observer" if now.roll.entry_of(name) is None else "trainer"
 
 
 class _Epoch(NamedTuple):
     committee: Committee
-    contributors: tuple[NodeId, ...]
+    contributors: tuple[NodeId, ...]  # that vote
 
 
 class _Verdict(NamedTuple):
@@ -153,6 +169,13 @@ class _Verdict(NamedTuple):
     round: int
     closed: bool
     convicted: tuple[NodeId, ...]
+
+
+def _convicted_at(
+    verdicts: Sequence[_Verdict], round_number: int, closed: bool
+) -> tuple[NodeId, ...]:
+    before = (v for v in reversed(verdicts) if v[:2] <= (round_number, closed))
+    return next((verdict.convicted for verdict in before), ())
 
 
 class Validators:
@@ -171,12 +194,18 @@ class Validators:
         self.chain_id = chain_id
         self.epoch_rounds = epoch_rounds
         self._first = self.now = first
-        self._check = check
-        self._epochs = [_Epoch(first.committee, tuple(sorted(contributors)))]
+        self.check = check
+        roll = first.roll
+        voting = {*contributors} - {entry.name for entry in roll.entries}
+        self._epochs = [_Epoch(first.committee, tuple(sorted(voting)))]
+        self.rolls = RollHistory(roll)
         # ML-DSA-65, of everybody who ever was a validator, waits to be one, or trains
         self.public_keys = dict(public_keys)
         self.peer_ids = dict(peer_ids)
-        self._asking: frozenset[NodeId] = frozenset()  # known only while their request waits
+        # known only while their request waits, or they stand on the roll
+        self._passing = frozenset(entry.name for entry in roll.entries)
+        # What they have said is still shown, by honest ones, too. Oldest first.
+        self._gone: dict[NodeId, None] = {}
         self._verdicts: list[_Verdict] = []  # oldest first
         self._followed = (0, 0)  # slot of the newest block taken in
         self.limits = Limits(0, 0)
@@ -190,7 +219,8 @@ class Validators:
 
     def may_contribute(self, name: NodeId, epoch: int) -> bool:
         """Whether a round of the epoch may have a contribution of this one, convicted or not."""
-        return name in self._epochs[min(epoch, self.now.epoch)].contributors
+        votes = name in self._epochs[min(epoch, self.now.epoch)].contributors
+        return votes or name in self._gone or self.now.roll.entry_of(name) is not None
 
     def copy(self) -> "Validators":
         """A history that can be led on without this one: to judge what is not final here yet."""
@@ -201,14 +231,15 @@ class Validators:
             self.public_keys,
             self.peer_ids,
             self._epochs[0].contributors,
-            self._check,
+            self.check,
         )
-        twin.now, twin._epochs = self.now, list(self._epochs)
+        twin.now, twin._epochs, twin.rolls = self.now, list(self._epochs), self.rolls.copy()
         # Shared: they only grow, and only blocks that are proved final are followed. Who leads the
         # copy on, over pages, needs room for what those who have come since write.
         twin.limits = self.limits
         twin._followed, twin._verdicts = self._followed, list(self._verdicts)
-        twin._asking, twin.listeners = self._asking, self.listeners
+        twin._passing, twin.listeners = self._passing, self.listeners
+        twin._gone = dict(self._gone)
         return twin
 
     def follow(self, blocks: Iterable[Block]) -> bool:
@@ -222,9 +253,12 @@ class Validators:
                 continue
             self._followed = (block.epoch, block.view)
             epoch, convicted, waited = self.now.epoch, self.now.convicted, self.now.waiting
+            roll = self.now.roll
             self.now = follow(self.now, block, self.epoch_rounds)
-            if self.now.waiting != waited:
-                self._learn_who_waits()
+            if self.now.roll is not roll:
+                self.rolls.note(self.now.roll, block)
+            if self.now.waiting != waited or self.now.roll.entries != roll.entries:
+                self._learn_who_passes(roll)
             if self.now.convicted != convicted:
                 closed = not isinstance(block.payload, SetPayload)
                 self._verdicts.append(_Verdict(block.height, closed, self.now.convicted))
@@ -251,8 +285,15 @@ class Validators:
         The round is at most the one after the newest that was followed.
         """
         epoch = min(self.epoch_of(round_number), self.now.epoch)
-        barred = self._convicted_at(round_number - 1, closed=True)
-        return tuple(name for name in self._epochs[epoch].contributors if name not in barred)
+        barred = _convicted_at(self._verdicts, round_number - 1, closed=True)
+        names = {*self._epochs[epoch].contributors, *self.rolls.trainers(round_number)}
+        return tuple(sorted(names.difference(barred)))
+
+    def roll_root_above(self, set_block: Block) -> Digest:
+        """Of the roll once this set is final; as `convicted_by`."""
+        if (set_block.epoch, set_block.view) <= self._followed:
+            return self.rolls.root(set_block.height)
+        return follow(self.now, set_block, self.epoch_rounds).roll.root
 
     def convicted_by(self, set_block: Block) -> tuple[NodeId, ...]:
         """Who stands convicted once this set is final, sorted.
@@ -260,7 +301,7 @@ class Validators:
         A set that was not followed yet stands on the newest block that was.
         """
         if (set_block.epoch, set_block.view) <= self._followed:
-            return tuple(sorted(self._convicted_at(set_block.height, closed=False)))
+            return tuple(sorted(_convicted_at(self._verdicts, set_block.height, closed=False)))
         return tuple(sorted(follow(self.now, set_block, self.epoch_rounds).convicted))
 
     def domain(self, epoch: int) -> Domain:
@@ -279,13 +320,13 @@ class Validators:
     def verify_statement(self, signed: Signed) -> None:
         """Return when its signer said this in the domain of its epoch. Raises PeerFault."""
         domain = self.domain(signed.statement.domain.epoch)
-        verify_signed(signed, self.public_keys, domain, self._check)
+        verify_signed(signed, self.public_keys, domain, self.check)
 
     def verify(self, certificate: Certificate) -> None:
         """Return when a quorum of its epoch's committee signed it all. Raises PeerFault."""
         committee = self.committee_behind(certificate.statement)
         domain = self.domain(certificate.statement.domain.epoch)
-        verify_certificate(certificate, committee, self.public_keys, domain, self._check)
+        verify_certificate(certificate, committee, self.public_keys, domain, self.check)
 
     def check_operation(self, operation: Operation) -> None:
         """Return when the keys that it brings fit and every signature is good. Raises PeerFault.
@@ -294,46 +335,44 @@ class Validators:
         TAKEN if the chain has come to give the name or the peer id to somebody else: it was good
         once, and is so still for whoever has not seen that.
         """
-        check_signatures(operation, self.chain_id, self.public_keys, self._check)
+        check_signatures(operation, self.chain_id, self.public_keys, self.check)
         self.check_names(operation)
 
     def check_names(self, operation: Operation) -> None:
         """Return when what it brings has names that are free still. Raises PeerFault(TAKEN)."""
         newcomer = newcomer_of(operation.request.action)
-        if newcomer is None:
-            return
-        name, brought = newcomer
-        if self.peer_ids.get(name, brought.peer_id) != brought.peer_id:
-            raise PeerFault(TAKEN, "a node that was a member comes as another peer")
-        if any(p == brought.peer_id for node, p in self.peer_ids.items() if node != name):
-            raise PeerFault(TAKEN, f"{brought.peer_id} is another member")
+        if newcomer is not None:
+            check_free(self.peer_ids, *newcomer)
 
     def _who_listens(self) -> frozenset[NodeId]:
         now, before = self.now.committee, self._epochs[max(0, self.now.epoch - 1)].committee
         newcomers = _newcomers(self.now.waiting)
         return frozenset({*now.stake_of, *before.stake_of, *newcomers, *self.now.trainers})
 
-    def _convicted_at(self, round_number: int, closed: bool) -> tuple[NodeId, ...]:
-        before = (v for v in reversed(self._verdicts) if v[:2] <= (round_number, closed))
-        return next((verdict.convicted for verdict in before), ())
-
-    def _learn_who_waits(self) -> None:
-        """Know the keys of newcomers, and forget those of whom nobody let in."""
-        newcomers = _newcomers(self.now.waiting)
+    def _learn_who_passes(self, before: Roll) -> None:
+        """Know the keys of newcomers and trainers, and forget those of whom nobody let in."""
+        known_by = {name: _keys_in(action) for name, action in _newcomers(self.now.waiting).items()}
+        known_by |= {entry.name: entry.keys for entry in self.now.roll.entries}
         # Who was let in is known for good, by what it signs, whatever else waits in its name.
-        asking = self._asking - self.now.committee.stake_of.keys()
-        for name in asking - newcomers.keys():
-            del self.public_keys[name], self.peer_ids[name]
-        asking &= newcomers.keys()
-        for name in newcomers.keys() - self.public_keys.keys():
+        passing = self._passing - self.now.committee.stake_of.keys()
+        for name in sorted(passing - known_by.keys()):
+            self.peer_ids.pop(name, None)
+            if before.entry_of(name) is None:
+                del self.public_keys[name]
+            else:
+                self._gone[name] = None
+        passing &= known_by.keys()
+        while len(self._gone) > GONE_KEPT:
+            del self.public_keys[next(iter(self._gone))], self._gone[next(iter(self._gone))]
+        for name in sorted(known_by.keys() - (self.public_keys.keys() - self._gone.keys())):
+            self._gone.pop(name, None)
             try:
-                newcomer = newcomer_of(newcomers[name])
+                keys = decode_member_keys(known_by[name], name)
             except PeerFault:
                 continue  # no honest validator voted for a set with these
-            assert newcomer is not None
-            self.public_keys[name], self.peer_ids[name] = newcomer[1].ml_dsa, newcomer[1].peer_id
-            asking |= {name}
-        self._asking = asking
+            self.public_keys[name], self.peer_ids[name] = keys.ml_dsa, keys.peer_id
+            passing |= {name}
+        self._passing = passing
 
     def _contributors_now(self) -> tuple[NodeId, ...]:
         found = set(self._epochs[-1].contributors) - {*self.now.expelled}
@@ -351,7 +390,11 @@ class Validators:
 
     def _make_room(self) -> None:
         # Messages of the next epoch arrive before it has begun here.
-        newest, limits = self._epochs[-1], self.limits
-        members, contributors = len(newest.committee.validators), len(newest.contributors)
+        limits, roll = self.limits, self.now.roll
+        members = len(self._epochs[-1].committee.validators)
         limits.validators = max(limits.validators, count_next_max(members))
-        limits.contributors = max(limits.contributors, count_next_max(contributors))
+        if roll.rules.admission is Admission.CLOSED:
+            most = count_next_max(members + len(roll.entries))
+        else:
+            most = max(count_next_max(members), roll.rules.contributors_max)
+        limits.contributors = max(limits.contributors, most)

@@ -104,7 +104,8 @@ class JobRunner:
         """The plan of the round after the newest resolved one."""
         validators, next_round = self._parts.agreement.validators, self.round + 1
         committee = validators.committee(validators.epoch_of(next_round))
-        asked = (self.newest, validators.contributors(next_round), self.round, committee)
+        who = validators.contributors(next_round)
+        asked = (self.newest, who, self.round, committee, validators.rolls.trainers(next_round))
         if self._planned is None or self._planned[0] != asked:
             self._planned = asked, self.rules.plan(*asked)
         return self._planned[1]

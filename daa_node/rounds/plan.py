@@ -9,21 +9,24 @@ Whoever collects, votes or verifies a chain later asks the same question: whethe
 a set of them, are what the plan allows.
 
 Trainers contribute and do not vote, so agreement survives any number of them that lie; a merge does
-not. A set of v members' and t trainers' contributions has `f_agg = f + min(t, L)`: f members, as
-without trainers, and L a third of the trainers planned, rounded up. Its trainers count only where
-the rule holds off so many among v + t (for a trimmed mean `2 f_agg < v + t`). Else too few honest
-ones may be there, and the set merges what members made, with f alone. So liars are never more than
-f_agg of what is merged, however many trainers are away, and trainers that stay away stop nobody.
+not. Of v members' and t trainers' contributions `f_agg = f + c_1 + ... + c_f + min(u, L)` may be
+bad: f members, as without trainers; the f largest counts of trainers with one voucher; and of u
+that nobody vouches for at most L, a third of those planned, rounded up. Trainers count as far as
+the rule holds off so many (for a trimmed mean `2 f_agg < v + t`): all, or of each voucher so many
+at most, by lot, or of u none. Else too few honest ones may be there. So liars are never more than
+f_agg of what is merged, however many are away, and trainers that stay away stop nobody.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_high
+from types import MappingProxyType
 
 from daa_consensus.bft.messages import OfferBody, SetPayload
-from daa_consensus.committee import Committee, lying_trainers_max
+from daa_consensus.committee import Committee
+from daa_consensus.roll import lying_max
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import Digest, NodeId, VertexId
+from daa_dag.ids import Digest, NodeId, VertexId, tagged_digest
 from daa_node.errors import PeerFault, RuleUnbounded
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.spot_checks.copies import Likeness, Update, sample_seed
@@ -38,6 +41,7 @@ TRAIN_SHARE = (7, 10)
 NEWCOMER_SHARE = (1, 2)
 # Planned weights at most double a round: nobody buys influence by one large claim.
 WEIGHT_GROWTH_MAX = 2
+NO_VOUCHERS: Mapping[NodeId, NodeId | None] = MappingProxyType({})
 
 # (updates of a set, seed of the sample, liars at most) -> how near they are to each other
 Compare = Callable[[Sequence[Update], Digest, int], Likeness]
@@ -54,6 +58,7 @@ class Share:
     steps_max: int
     weight_max: int  # tokens that may count in weighted rules
     votes: bool = True  # False: a trainer
+    voucher: NodeId | None = None  # of a trainer, if somebody vouches for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +81,38 @@ class Plan:
         """Those planned that do not vote."""
         return frozenset(share.author for share in self.shares if not share.votes)
 
-    def lying_trainers(self, authors: Collection[NodeId]) -> int:
-        """How many trainers among these lie at most."""
-        here = len(self.trainers.intersection(authors))
-        return min(here, lying_trainers_max(len(self.trainers)))
+    def lying_trainers(self, authors: Collection[NodeId], members_lying: int) -> int:
+        """How many trainers among these lie at most, if so many members do."""
+        training = [share for share in self.shares if not share.votes]
+        vouchers = [share.voucher for share in training if share.author in authors]
+        unvouched = sum(share.voucher is None for share in training)
+        return lying_max(vouchers, members_lying, unvouched)
 
     def liars_among(self, authors: Collection[NodeId]) -> int:
         """Of these, how many lie at most: of members, as many as agreement survives."""
         members = len(self.shares) - len(self.trainers)
-        return max(0, members - 1) // 3 + self.lying_trainers(authors)
+        lying = max(0, members - 1) // 3
+        return lying + self.lying_trainers(authors, lying)
+
+    def choices(self, authors: Collection[NodeId]) -> Iterator[frozenset[NodeId]]:
+        """Which trainers among these may count, the larger choice first; the last has none.
+
+        Of each voucher so many at most, by lot: whom it leaves out is another one each round.
+        """
+        here = [share for share in self.shares if not share.votes and share.author in authors]
+        alone = frozenset(share.author for share in here if share.voucher is None)
+        of_voucher: dict[NodeId, list[NodeId]] = {}
+        for share in sorted(here, key=self._lot):
+            if share.voucher is not None:
+                of_voucher.setdefault(share.voucher, []).append(share.author)
+        most = max((len(names) for names in of_voucher.values()), default=0)
+        for others in (alone, frozenset[NodeId]()):
+            for each_max in range(most, 0, -1):
+                yield others.union(*(names[:each_max] for names in of_voucher.values()))
+            yield others
+
+    def _lot(self, share: Share) -> bytes:
+        return tagged_digest("trainers-counted", [self.seed, share.author])
 
     def weight_of(self, author: NodeId, tokens: int) -> int:
         """What an update of so many tokens counts in weighted rules: at most what was planned."""
@@ -123,7 +151,7 @@ class Terms:
     """How one set is merged: how many that count may be bad, and whose contributions do not."""
 
     f_agg: int
-    idle: frozenset[NodeId]  # trainers, where too few contributed
+    idle: frozenset[NodeId]  # trainers that are too many for those who may lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +175,11 @@ class RoundRules:
         contributors: Sequence[NodeId],
         newest_round: int,
         committee: Committee,
+        vouchers: Mapping[NodeId, NodeId | None] = NO_VOUCHERS,
     ) -> Plan:
         """As `make_plan`."""
-        plan = make_plan(
-            parent, contributors, self.rounds, self.tokens_per_step, newest_round, committee
-        )
+        speed = self.rounds, self.tokens_per_step
+        plan = make_plan(parent, contributors, *speed, newest_round, committee, vouchers)
         return replace(plan, segment_steps=self.segment_steps)
 
     def f_agg(self, plan: Plan) -> int:
@@ -163,9 +191,11 @@ class RoundRules:
         f_agg, trainers = self.f_agg(plan), plan.trainers.intersection(authors)
         if not trainers or self.rule == "mean":  # a mean holds off nobody, whoever votes
             return Terms(f_agg, frozenset())
-        more = f_agg + plan.lying_trainers(authors)
-        if self._is_bounded(len(authors), more):
-            return Terms(more, frozenset())
+        members = len({*authors}) - len(trainers)
+        for counted in plan.choices(authors):
+            more = f_agg + plan.lying_trainers(counted, f_agg)
+            if counted and self._is_bounded(members + len(counted), more):
+                return Terms(more, trainers - counted)
         return Terms(f_agg, trainers)
 
     def without_idle(self, plan: Plan, decided: SetPayload) -> SetPayload:
@@ -241,10 +271,12 @@ def make_plan(
     tokens_per_step: int,
     newest_round: int,
     committee: Committee,
+    vouchers: Mapping[NodeId, NodeId | None] = NO_VOUCHERS,
 ) -> Plan:
     """The plan on top of `parent`. `newest_round` counts aborted rounds; the plan's is one more.
 
-    `contributors` are those of the round, `committee` is that of its epoch: others of them train.
+    `contributors` are those of the round, `committee` is that of its epoch: others of them train,
+    and `vouchers` names who vouches for which of these.
     """
     known = {facts.author: facts for facts in parent.contributors}
     train_us = _train_us(parent, config, committee)
@@ -261,7 +293,8 @@ def make_plan(
         weight = counted * WEIGHT_GROWTH_MAX or part * tokens_per_step
         steps = min(max(1, steps), config.inner_steps_max)
         weight = min(max(tokens_per_step, weight), config.inner_steps_max * tokens_per_step)
-        shares.append(Share(author, steps, weight, author in committee.stake_of))
+        votes = author in committee.stake_of
+        shares.append(Share(author, steps, weight, votes, vouchers.get(author)))
     vertex_id = parent.vertex_id
     seed = Digest(bytes(vertex_id))
     return Plan(newest_round + 1, vertex_id, seed, tuple(shares), tokens_per_step, train_us)

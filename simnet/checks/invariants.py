@@ -22,8 +22,9 @@ from daa_consensus.bft.messages import (
 from daa_consensus.committee import Committee
 from daa_consensus.membership import Membership
 from daa_consensus.operations import Stake
+from daa_consensus.roll import NOBODY, Roll
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
-from daa_dag.ids import BlockId, NodeId, VertexId
+from daa_dag.ids import BlockId, VertexId
 from simnet.checks.membership_audit import MembershipAudit
 from simnet.checks.outcome import Invariant
 
@@ -92,7 +93,7 @@ class Watch:
     genesis: Block
     committee: Committee
     epoch_rounds: int
-    trainers: frozenset[NodeId] = frozenset()
+    roll: Roll = NOBODY
     sometimes: Counter[str] = field(default_factory=Counter)
     audit: MembershipAudit = field(init=False)
     chain: list[Block] = field(default_factory=list)  # the longest that is final anywhere
@@ -114,7 +115,7 @@ class Watch:
     _open: bool = False  # whether the newest round of `chain` has neither result nor abort
 
     def __post_init__(self) -> None:
-        self.audit = MembershipAudit(self.committee, self.epoch_rounds, self.trainers)
+        self.audit = MembershipAudit(self.committee, self.epoch_rounds, self.roll)
         self.chain.append(self.genesis)
         self._place[self.genesis.id] = 0
 
@@ -325,6 +326,8 @@ class Watch:
         wrong = self.audit.extend(block)
         if wrong is not None:
             raise Broken(MEMBERS, wrong)
+        if self.audit.roll.trained:
+            self.sometimes["newcomer trained"] = len(self.audit.roll.trained)
         if block.epoch < self.audit.now.epoch and any(
             isinstance(request.action, Stake) for request in self.audit.now.applied
         ):

@@ -11,7 +11,7 @@ expelled but whom evidence in a set convicts, and somebody of those is while one
 
 from collections.abc import Sequence
 
-from daa_consensus.bft.chain import offences
+from daa_consensus.bft.chain import follow, offences
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
 from daa_consensus.committee import FAULT_TOLERANT_MIN, Committee
 from daa_consensus.membership import Membership, Rule
@@ -26,21 +26,27 @@ from daa_consensus.operations import (
     Withdraw,
     membership_operations,
 )
+from daa_consensus.roll import NOBODY, Roll
 from daa_dag.ids import Digest, NodeId
+from simnet.checks.roll_audit import RollAudit
 from simnet.world.scenario import ChangeConfig
 
 Stakes = dict[NodeId, int]
 
 
+def names_on(roll: Roll) -> frozenset[NodeId]:
+    """All that have a place there, those that idle among them."""
+    return frozenset(entry.name for entry in roll.entries)
+
+
 class MembershipAudit:
     """`epochs` holds each epoch's membership as it began, `after` what holds above each block."""
 
-    def __init__(
-        self, committee: Committee, epoch_rounds: int, trainers: frozenset[NodeId] = frozenset()
-    ) -> None:
+    def __init__(self, committee: Committee, epoch_rounds: int, roll: Roll = NOBODY) -> None:
         self._epoch_rounds = epoch_rounds
-        self.epochs = [Membership(committee, trainers=trainers)]
+        self.epochs = [Membership(committee, roll=roll)]
         self.after = [self.epochs[0]]
+        self.roll = RollAudit(roll)
         self._asked: dict[Digest, int] = {}  # in which epoch first
         self._withdrawn: set[Digest] = set()
         self._approvers: dict[Digest, set[NodeId]] = {}
@@ -48,7 +54,7 @@ class MembershipAudit:
         self.dropped: set[Digest] = set()
         self._answers: dict[NodeId, tuple[NodeId, int]] = {}  # for a key: who, from which epoch on
         self._answers.update((v.node_id, (v.node_id, 0)) for v in committee.validators)
-        self._answers.update((name, (name, 0)) for name in trainers)
+        self._answers.update((name, (name, 0)) for name in names_on(roll))
         self.convicted: set[NodeId] = set()
         self.newcomers: dict[NodeId, str] = {}  # and what to call it when one of them votes
 
@@ -62,14 +68,16 @@ class MembershipAudit:
 
     def extend(self, block: Block) -> str | None:
         """The next final block of the chain; what is wrong with the committee that it makes."""
-        now, wrong = self.now, None
+        now, wrong = follow(self.now, block, self._epoch_rounds), None
+        if isinstance(block.payload, SetPayload):
+            wrong = self.roll.wrong(block.payload, self.now, now)
         match block.payload:
             case SetPayload(evidence=proofs, operations=encoded) if proofs or encoded:
                 self._convict(proofs)
-                now = now.decided(membership_operations(encoded), offences(proofs))
                 self._note(encoded)
+                for name in names_on(now.roll):
+                    self._answers.setdefault(name, (name, 0))
             case ResultPayload() | AbortPayload() if not block.height % self._epoch_rounds:
-                now = now.next_epoch()
                 wrong = self.fault(self.now.committee, now)
                 self.applied |= {request.id for request in now.applied}
                 self.dropped |= {request.id for request, _ in now.dropped}
@@ -112,20 +120,21 @@ class MembershipAudit:
                 case _:
                     pass
         members = now.committee.stake_of
-        here = members.keys() | now.trainers
+        here = members.keys() | names_on(now.roll)
         self._answers = {n: held for n, held in self._answers.items() if held[0] in here}
         self.convicted &= members.keys() if len(members) > 1 else set()
 
     def fault(self, old: Committee, new: Membership) -> str | None:
         """Why `new` may not follow `old`."""
         stakes: Stakes = dict(old.stake_of)
-        trained = self.now.trainers
-        if new.trainers != trained - self.convicted - new.committee.stake_of.keys():
+        trained = names_on(self.now.roll)
+        if names_on(new.roll) != trained - self.convicted - new.committee.stake_of.keys():
             return f"epoch {new.epoch} has trainers that stand convicted, or lacks some"
-        for name in trained.intersection(new.expelled):
+        training = {name for name in new.expelled if name not in stakes}
+        for name in training:
             if name not in self.convicted:
                 return f"trainer {name.hex()[:8]} was expelled, and no evidence convicts it"
-        expelled = [name for name in new.expelled if name not in trained]
+        expelled = [name for name in new.expelled if name not in training]
         for name in expelled:
             if name not in self.convicted or stakes.pop(name, None) is None:
                 return f"{name.hex()[:8]} was expelled, and no evidence convicts it"

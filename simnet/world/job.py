@@ -45,5 +45,6 @@ def job_of(scenario: Scenario) -> Job:
         ),
         checkpoints=CheckpointsConfig(snapshot_every=work.snapshot_every),
         spot_checks=work.spot_checks,
+        trainers=work.trainers,
         end=EndConfig(rounds=work.rounds),
     )

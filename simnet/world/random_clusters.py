@@ -12,6 +12,8 @@ in every committee that there may come to be.
 from random import Random
 from typing import get_args
 
+from daa_consensus.roll import Admission
+from daa_node.rounds.trainers import TrainersConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
 from simnet.world.links import MILLION
@@ -80,6 +82,8 @@ PARTED_S = 8.0  # until they have changed without it
 OBSERVED_SHARE = 0.1  # of other runs: one node looks on
 TRAINERS_SHARE = 0.15  # of runs in which nobody stands by: besides, some train and do not vote
 TRAINERS = (1, 2, 2, 3)
+NEWCOMERS_SHARE = 0.1  # of runs: besides all others, some enroll
+NEWCOMERS = (1, 1, 2, 3)
 LYING_TRAINER_SHARE = 0.3  # of those without a puppet: a trainer makes two offers in each round
 LIARS_SHARE = 0.5  # of runs that may have liars
 POISON_SHARE = 0.15  # of those: all lie about their training, and half the run is run again
@@ -174,6 +178,7 @@ def random_daemons(seed: int) -> Scenario:
         ),
     )
     scenario = _with_lying_trainer(_in_trouble(scenario, chance, fragile, trouble_s))
+    scenario = _with_newcomers(scenario)
     night = Streams(seed).random("night")
     if outside and night.random() < NIGHTS_SHARE:
         scenario = _in_the_night(scenario, night)
@@ -185,6 +190,18 @@ def _trainers(seed: int) -> list[NodesConfig]:
     if chance.random() >= TRAINERS_SHARE:
         return []
     return [NodesConfig(name="trainer", count=chance.choice(TRAINERS), role="trainer")]
+
+
+def _with_newcomers(scenario: Scenario) -> Scenario:
+    """Who enrolls while all that happens: nothing befalls it, and nobody in the genesis is it."""
+    chance = Streams(scenario.seed).random("newcomers")
+    if chance.random() >= NEWCOMERS_SHARE:
+        return scenario
+    coming = NodesConfig(name="newcomer", count=chance.choice(NEWCOMERS), role="newcomer")
+    admission = chance.choice((Admission.VOUCHED, Admission.VOUCHED, Admission.OPEN))
+    rules = TrainersConfig(admission=admission, per_voucher=chance.randint(1, 2), max=16)
+    work = scenario.work.model_copy(update={"trainers": rules})
+    return scenario.model_copy(update={"nodes": (*scenario.nodes, coming), "work": work})
 
 
 def _with_lying_trainer(scenario: Scenario) -> Scenario:

@@ -11,11 +11,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
+from daa_node.rounds.trainers import TrainersConfig
 from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
 from simnet.world.node_classes import NODES_MAX, Nat, NodesConfig
-from simnet.world.trainer_crowds import TrainersConfig
+from simnet.world.trainer_crowds import CrowdConfig
 from simnet.world.volunteers import VolunteersConfig
 
 Fidelity = Literal["heap", "light", "trio", "process"]
@@ -306,6 +307,7 @@ class WorkConfig(BaseModel):
         SpotChecksConfig(share=(0, 1)),
         description="of daemons; nobody is checked unless it says so",
     )
+    trainers: TrainersConfig = TrainersConfig()
     vertices_restorable: int | None = Field(
         None, ge=1, description="of daemons: older deltas and snapshots go; none: nothing does"
     )
@@ -314,7 +316,7 @@ class WorkConfig(BaseModel):
     chunks: int = Field(64, ge=1, le=4096, description="of a checkpoint, or a contribution")
     chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=1, le=CHUNK_BYTES_MAX)
     holders: int = Field(2, ge=1, le=NODES_MAX, description="that have all of it at the start")
-    trainers: TrainersConfig = Field(TrainersConfig(), description="of rounds on the heap")
+    crowd: CrowdConfig = Field(CrowdConfig(), description="of rounds on the heap")
     adaptive: bool = Field(True, description="the loop adapts; False: everybody takes every step")
 
     @property

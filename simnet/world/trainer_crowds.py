@@ -5,7 +5,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from daa_consensus.committee import CONTRIBUTORS_MAX
 
 
-class TrainersConfig(BaseModel):
+class CrowdConfig(BaseModel):
     """Of whole rounds on the heap."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -7,7 +7,8 @@ import pytest
 
 from daa_consensus.enrolment import Enroll, Retire, TrainerAction, TrainerRequest, Vouch
 from daa_consensus.roll import (
-    ASKED_ROUNDS,
+    EMPTY_ROOT,
+    EXPIRY_ROUNDS_MAX,
     FORGOTTEN_ROUNDS,
     IDLE_ROUNDS,
     Admission,
@@ -27,7 +28,7 @@ OPEN = Roll(RollRules(Admission.OPEN, roll_max=30))
 
 
 def request(action: TrainerAction) -> TrainerRequest:
-    return TrainerRequest(action, 10_000)
+    return TrainerRequest(action, EXPIRY_ROUNDS_MAX)
 
 
 def enroll(name: NodeId) -> TrainerRequest:
@@ -46,7 +47,14 @@ def after(
     convicted: frozenset[NodeId] = frozenset(),
     members: frozenset[NodeId] = MEMBERS,
 ) -> Roll:
+    roll = replace(roll, round=round_number - 1)  # whatever sets lie between ask for nothing
     return roll.decided(round_number, requests, authors, convicted, members - convicted)
+
+
+def takes(roll: Roll, member: NodeId, name: NodeId) -> bool:
+    """Whether the next set may have this enrolment with the member's word."""
+    asked = roll.with_request(roll.round + 1, enroll(name))
+    return asked.admits(vouch(member, name), MEMBERS)
 
 
 def names(roll: Roll, round_number: int) -> list[NodeId]:
@@ -61,17 +69,14 @@ def test_who_is_vouched_for_contributes_in_the_second_round_after_and_not_before
     roll = with_one()
     assert names(roll, 11) == []
     assert names(roll, 12) == [NEW[0]]
-    later = after(after(VOUCHED, 10, enroll(NEW[0])), 15, vouch(BOB, NEW[0]))
-    assert (names(later, 16), names(later, 17)) == ([], [NEW[0]])
-    assert not later.asked
+    assert not roll.asked
 
 
 def test_a_word_without_an_enrolment_and_one_without_a_word_let_nobody_in() -> None:
-    assert after(VOUCHED, 10, vouch(ALICE, NEW[0])) == VOUCHED
+    assert not after(VOUCHED, 10, vouch(ALICE, NEW[0])).entries
     asked = after(VOUCHED, 10, enroll(NEW[0]))
-    assert names(asked, 12) == []
-    assert [each.name for each in asked.asked] == [NEW[0]]
-    assert not after(asked, 10 + ASKED_ROUNDS).asked
+    assert (asked.entries, asked.asked) == ((), ())
+    assert not after(asked, 11, vouch(ALICE, NEW[0])).entries  # they stand in one set
 
 
 @pytest.mark.parametrize("admission", [Admission.CLOSED, Admission.VOUCHED])
@@ -79,37 +84,34 @@ def test_nobody_comes_by_its_own_word_unless_the_network_is_open(admission: Admi
     roll = after(Roll(RollRules(admission)), 10, enroll(NEW[0]))
     assert names(roll, 12) == []
     assert names(after(OPEN, 10, enroll(NEW[0])), 12) == [NEW[0]]
-    if admission is Admission.CLOSED:
-        assert not roll.asked
 
 
 def test_a_member_vouches_for_as_many_as_it_may_and_for_no_more() -> None:
-    asked = after(VOUCHED, 10, *map(enroll, NEW[:4]))
-    roll = after(asked, 11, *(vouch(ALICE, name) for name in NEW[:3]))
+    roll = after(VOUCHED, 11, *map(enroll, NEW[:4]), *(vouch(ALICE, name) for name in NEW[:3]))
     assert names(roll, 13) == NEW[:2]
     assert roll.vouched_by(ALICE) == 2
-    assert not roll.admits(vouch(ALICE, NEW[2]), MEMBERS)
-    assert names(after(roll, 12, vouch(BOB, NEW[2])), 14) == NEW[:3]
+    assert not takes(roll, ALICE, NEW[2])
+    assert names(after(roll, 12, enroll(NEW[2]), vouch(BOB, NEW[2])), 14) == NEW[:3]
 
 
 def test_who_idles_or_is_about_to_go_still_takes_its_vouchers_place() -> None:
     """Else a member would bring in others while those are here."""
     roll = after(VOUCHED, 10, *map(enroll, NEW[:3]), *(vouch(ALICE, n) for n in NEW[:2]))
-    idle = after(roll, 10 + IDLE_ROUNDS + 5, enroll(NEW[2]))
+    idle = after(roll, 10 + IDLE_ROUNDS + 5)
     assert names(idle, 10 + IDLE_ROUNDS + 7) == []
-    assert not idle.admits(vouch(ALICE, NEW[2]), MEMBERS)
+    assert not takes(idle, ALICE, NEW[2])
     going = after(roll, 11, request(Retire(NEW[0], ALICE)))
-    assert not going.admits(vouch(ALICE, NEW[2]), MEMBERS)
+    assert not takes(going, ALICE, NEW[2])
     gone = after(going, 13)
-    assert gone.admits(vouch(ALICE, NEW[2]), MEMBERS)
+    assert takes(gone, ALICE, NEW[2])
 
 
 def test_only_a_member_vouches_that_is_not_convicted() -> None:
-    asked = after(VOUCHED, 10, enroll(NEW[0]))
-    assert not asked.admits(vouch(NEW[1], NEW[0]), MEMBERS)
-    assert not asked.admits(vouch(ALICE, NEW[0]), MEMBERS - {ALICE})
-    both = after(asked, 11, vouch(ALICE, NEW[0]), convicted=frozenset({ALICE}))
-    assert names(both, 13) == []
+    pair = enroll(NEW[0]), vouch(ALICE, NEW[0])
+    assert not after(VOUCHED, 10, enroll(NEW[0]), vouch(NEW[1], NEW[0])).entries
+    assert not after(VOUCHED, 10, *pair, members=MEMBERS - {ALICE}).entries
+    assert not after(VOUCHED, 10, *pair, convicted=frozenset({ALICE})).entries
+    assert after(VOUCHED, 10, *pair).entries
 
 
 @pytest.mark.parametrize("by", [NEW[0], ALICE])
@@ -138,10 +140,14 @@ def test_trainers_go_with_a_voucher_that_leaves_or_is_convicted() -> None:
     assert names(after(with_one(BOB), 20, authors=seen, members=MEMBERS - {ALICE}), 22) == [NEW[0]]
 
 
-def test_evidence_puts_a_trainer_out_at_once() -> None:
-    roll = after(with_one(), 20, authors=frozenset({NEW[0]}), convicted=frozenset({NEW[0]}))
-    assert roll.entry_of(NEW[0]) is None
+def test_evidence_puts_a_trainer_out_of_the_next_plan() -> None:
+    caught = frozenset({NEW[0]})
+    roll = after(with_one(), 20, authors=caught, convicted=caught)
     assert names(roll, 21) == []
+    gone = after(roll, 21, convicted=caught)
+    assert gone.entry_of(NEW[0]) is None
+    assert not after(gone, 22, enroll(NEW[0]), vouch(BOB, NEW[0]), convicted=caught).entries
+    assert after(gone, 22, enroll(NEW[0]), vouch(BOB, NEW[0])).entries  # the epoch is over
 
 
 def test_who_misses_many_rounds_leaves_the_plan_and_comes_back_by_saying_so() -> None:
@@ -149,14 +155,30 @@ def test_who_misses_many_rounds_leaves_the_plan_and_comes_back_by_saying_so() ->
     assert names(roll, 20 + IDLE_ROUNDS) == [NEW[0]]
     assert names(roll, 21 + IDLE_ROUNDS) == []
     back = after(roll, 50, enroll(NEW[0]))
-    assert names(back, 51) == [NEW[0]]
+    assert (names(back, 51), names(back, 52)) == ([], [NEW[0]])
     assert back.vouched_by(ALICE) == 1
-    assert after(roll, 21 + FORGOTTEN_ROUNDS).entry_of(NEW[0]) is None
+    assert not back.admits(enroll(NEW[0]), MEMBERS)  # it is here already
+
+
+def test_the_place_of_who_is_away_for_long_is_anothers_where_everybody_may_come() -> None:
+    for begun, is_kept in ((OPEN, False), (VOUCHED, True)):
+        roll = after(begun, 10, enroll(NEW[0]), vouch(ALICE, NEW[0]))
+        assert len(after(roll, 12 + FORGOTTEN_ROUNDS).entries) == 1
+        assert len(after(roll, 13 + FORGOTTEN_ROUNDS).entries) == is_kept
+
+
+def test_a_request_that_expires_or_lies_far_ahead_is_in_no_set() -> None:
+    at = replace(OPEN, round=10)
+    for expires, is_admitted in ((10, False), (11, True), (10 + EXPIRY_ROUNDS_MAX, True)):
+        assert at.admits(TrainerRequest(Enroll(NEW[0], b"k"), expires), MEMBERS) is is_admitted
+    too_far = TrainerRequest(Enroll(NEW[0], b"k"), 11 + EXPIRY_ROUNDS_MAX)
+    assert not at.admits(too_far, MEMBERS)
 
 
 def test_the_roll_is_bounded_and_so_is_what_asks() -> None:
-    asked = after(VOUCHED, 10, *map(enroll, NEW))
-    assert len(asked.asked) == VOUCHED.rules.roll_max
+    words = [vouch(node_id(at // 2), name) for at, name in enumerate(NEW)]
+    wide = replace(VOUCHED, rules=replace(VOUCHED.rules, roll_max=5))
+    assert len(after(wide, 10, *map(enroll, NEW), *words).entries) == 5
     full = after(OPEN, 10, *map(enroll, NEW))
     assert len(full.entries) == OPEN.rules.roll_max
     assert not full.asked
@@ -169,11 +191,10 @@ def test_a_member_is_no_trainer_besides() -> None:
 
 
 def test_the_root_names_all_that_later_rounds_depend_on() -> None:
-    asked = after(VOUCHED, 10, enroll(NEW[1]))
+    assert VOUCHED.root == EMPTY_ROOT == after(VOUCHED, 10, enroll(NEW[1])).root
     rolls = [
         VOUCHED,
-        asked,
-        after(VOUCHED, 11, enroll(NEW[1])),
+        after(VOUCHED, 11, enroll(NEW[0]), vouch(ALICE, NEW[0])),
         with_one(ALICE),
         with_one(BOB),
         after(with_one(), 11, request(Retire(NEW[0], ALICE))),
@@ -192,7 +213,7 @@ def test_nobody_waits_for_ever_and_everybody_has_a_turn() -> None:
         seed = Digest(b"%032d" % round_number)
         roll = after(roll, round_number - 1, authors=frozenset(NEW[:20]))
         roll = roll.drawn(round_number, seed, room)
-        chosen = roll.planned(round_number)
+        chosen = [entry.name for entry in roll.planned(round_number)]
         assert len(chosen) == room
         assert chosen == sorted(chosen)
         for name in NEW[:20]:
@@ -215,13 +236,19 @@ def test_whoever_can_foresee_the_round_cannot_foresee_the_draw() -> None:
 
 
 def test_liars_among_trainers_are_bounded_by_the_largest_counts_of_one_voucher() -> None:
-    rules = RollRules(Admission.VOUCHED, per_voucher=4, roll_max=16)
-    asked = [enroll(name) for name in NEW[:6]]
-    words = [*(vouch(ALICE, n) for n in NEW[:3]), *(vouch(BOB, n) for n in NEW[3:5])]
-    roll = after(Roll(rules), 10, *asked, *words, vouch(node_id(2), NEW[5]))
-    assert [lying_max(NEW[:6], roll, f) for f in (0, 1, 2, 3)] == [0, 3, 5, 6]
-    assert lying_max(NEW[2:5], roll, 1) == 2  # of those that are there
-    assert lying_max(NEW[:2], after(OPEN, 10, *asked), 1) == 2  # nobody vouches: all of them
+    third = node_id(2)
+    vouchers = [ALICE, ALICE, ALICE, BOB, BOB, third]
+    assert [lying_max(vouchers, f, 0) for f in (0, 1, 2, 3, 4)] == [0, 3, 5, 6, 6]
+    assert lying_max([ALICE, BOB, BOB], 1, 0) == 2  # of those that are there
+    assert lying_max([None, None, ALICE], 1, 6) == 2 + 1  # of whom nobody vouches for a third
+    assert lying_max([None], 0, 6) == 1
+
+
+def test_a_seat_that_is_handed_on_takes_its_trainers_along() -> None:
+    heir = node_id(9)
+    roll = with_one().ended((), {heir}, {ALICE: heir})
+    assert [entry.voucher for entry in roll.entries] == [heir]
+    assert names(after(roll, 20, members=MEMBERS - {ALICE} | {heir}), 22) == [NEW[0]]
 
 
 def test_who_has_waited_for_two_turns_of_all_is_drawn_whatever_the_lot_says() -> None:

@@ -9,10 +9,11 @@ from daa_consensus.membership import Membership, Rule
 from daa_consensus.operations import Approve, Join, Leave, Rotate, Stake
 from daa_dag.ids import Digest, NodeId
 from tests.daa_consensus.bft.simulation import node_id
+from tests.daa_consensus.rolls import roll_of
 from tests.daa_consensus.test_membership import FOUR, after_epochs, approvals, operation
 
 SEVENTH, EIGHTH = node_id(7), node_id(8)
-WITH_TWO = Membership(FOUR, trainers=frozenset({SEVENTH, EIGHTH}))
+WITH_TWO = Membership(FOUR, roll=roll_of(frozenset({SEVENTH, EIGHTH})))
 
 
 def test_evidence_convicts_a_trainer_and_it_is_none_after_the_epoch() -> None:
@@ -95,7 +96,7 @@ def test_a_seat_is_handed_to_nobody_who_is_expelled_from_another() -> None:
 def test_a_trainer_is_voted_in_however_full_the_house_is() -> None:
     beside = {NodeId(b"%032d" % number) for number in range(CONTRIBUTORS_MAX - 5)}
     join = operation(Join(SEVENTH, 1, b"k"))
-    full = Membership(FOUR, trainers=frozenset({SEVENTH, *beside}))
+    full = Membership(FOUR, roll=roll_of(frozenset({SEVENTH, *beside})))
     then = full.decided([join, *approvals(join.request, (0, 1, 2))]).next_epoch()
     assert SEVENTH in then.committee.stake_of
     assert len(then.committee.stake_of) + len(then.trainers) == CONTRIBUTORS_MAX
@@ -107,7 +108,7 @@ def test_trainers_fill_the_house_as_members_do() -> None:
     asked = [join, *approvals(join.request, (0, 1, 2))]
     for beside, is_let_in in ((CONTRIBUTORS_MAX - 5, True), (CONTRIBUTORS_MAX - 4, False)):
         trainers = frozenset(NodeId(b"%032d" % number) for number in range(beside))
-        then = Membership(FOUR, trainers=trainers).decided(asked).next_epoch()
+        then = Membership(FOUR, roll=roll_of(trainers)).decided(asked).next_epoch()
         assert (then.committee != FOUR) is is_let_in
         assert [rule for _, rule in then.dropped] == ([] if is_let_in else [Rule.TOO_MANY])
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 from daa_consensus.bft.messages import OfferBody, SetPayload
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.enrolment import TrainerRequest
-from daa_consensus.roll import Admission, Entry, Roll, RollRules, lying_max
+from daa_consensus.roll import Admission, Entry, Roll, RollRules
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.ids import (
     BlobRoot,
@@ -25,10 +25,8 @@ from daa_dag.ids import (
     NodeId,
     tagged_digest,
 )
-from daa_node.errors import RuleUnbounded
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, RoundRules
-from daa_node.updates.aggregation.rule import rule_named
 from simnet.world.scenario import Scenario
 
 MS_PER_S = 1000
@@ -56,7 +54,7 @@ class Chain:
         self, scenario: Scenario, validators: Sequence[NodeId], trainers: Sequence[NodeId]
     ) -> None:
         """Each trainer is vouched for from the start, by one validator after the other."""
-        crowd = scenario.work.trainers
+        crowd = scenario.work.crowd
         self.committee = Committee(tuple(Validator(name, 1) for name in sorted(validators)))
         chain_id = ChainId(tagged_digest("simnet-chain", [scenario.seed]))
         self.domain = Domain(chain_id, 0, self.committee.root)
@@ -67,7 +65,14 @@ class Chain:
             Entry(name, b"keys", validators[at % len(validators)], 1, 1, 0)
             for at, name in enumerate(trainers)
         ]
-        roll_rules = RollRules(Admission.VOUCHED, crowd.per_voucher, ROLL_FREE * len(trainers) + 1)
+        places = ROLL_FREE * len(trainers) + 1
+        roll_rules = RollRules(
+            Admission.VOUCHED,
+            crowd.per_voucher,
+            places,
+            crowd.contributors_max,
+            len(validators) + places,
+        )
         self.roll = Roll(roll_rules, tuple(sorted(entries, key=lambda entry: entry.name)))
         self.parent = _genesis(self.committee)
         self.resolved = 0  # the newest round that is over, aborted ones included
@@ -88,7 +93,8 @@ class Chain:
         for offer in ordered:
             self.plan.check(offer, self.rules.codec_sizes.get)
         authors = [offer.author for offer in ordered]
-        f_agg, idle = self._terms(authors)
+        terms = self.rules.terms(self.plan, authors)
+        f_agg, idle = terms.f_agg, terms.idle
         weights = tuple(
             0 if each.author in idle else self.plan.weight_of(each.author, each.tokens)
             for each in ordered
@@ -135,35 +141,17 @@ class Chain:
 
     def may_merge(self, authors: Collection[NodeId]) -> bool:
         """Whether a set of these holds off as many as may be bad in it."""
-        f_agg, idle = self._terms(authors)
-        return self._is_bounded(len(authors) - len(idle), f_agg)
-
-    def _terms(self, authors: Collection[NodeId]) -> tuple[int, frozenset[NodeId]]:
-        f_agg, trainers = self.rules.f_agg(self.plan), self.plan.trainers.intersection(authors)
-        more = f_agg + lying_max(trainers, self.roll, f_agg)
-        if self._is_bounded(len(authors), more):
-            return more, frozenset()
-        return f_agg, trainers
-
-    def _is_bounded(self, count: int, f_agg: int) -> bool:
-        try:
-            rule_named(self.rules.rule).check_bound(count, f_agg)
-        except RuleUnbounded:
-            return False
-        return True
+        return self.rules.are_enough(self.plan, authors)
 
     def _drawn_plan(self) -> Plan:
         round_number, vertex_id = self.resolved + 1, self.parent.vertex_id
         # An aborted round leaves the parent: the round's number makes the lot another one.
         self.roll = self.roll.drawn(round_number, Digest(bytes(vertex_id)), self._room)
-        drawn = [
-            entry.name
-            for entry in self.roll.entries
-            if entry.planned == round_number and entry.since <= round_number  # not yet, else
-        ]
+        drawn = {entry.name: entry.voucher for entry in self.roll.planned(round_number)}
         contributors = sorted([*self.members, *drawn])
         self._entries = {entry.name: entry for entry in self.roll.entries}
-        return self.rules.plan(self.parent, contributors, self.resolved, self.committee)
+        base = self.parent, contributors, self.resolved, self.committee
+        return self.rules.plan(*base, drawn)
 
     def _vertex(self, decided: Decided) -> Vertex:
         facts = tuple(

@@ -29,7 +29,7 @@ class Crowd:
         self.trainers = tuple(n for n, role in enumerate(roles) if role == "trainer")
         self.ring = self._ring()
         self._seed = scenario.seed
-        self._replaced_percent = scenario.work.trainers.replaced_percent
+        self._replaced_percent = scenario.work.crowd.replaced_percent
         self._chance = streams.random("lives")
         self._generations = [0] * count
         self.names = [self._name(node) for node in range(count)]

@@ -29,7 +29,7 @@ class Deltas:
     def made(self, round_number: int, is_abort: bool) -> None:
         """A round is decided: whoever merges its set has this."""
         work = self._scenario.work
-        chunks = 1 if is_abort else work.trainers.delta_chunks
+        chunks = 1 if is_abort else work.crowd.delta_chunks
         self._rounds[self._shipments.made(chunks, work.chunk_bytes, None)] = round_number
 
     def round_of(self, number: int) -> int | None:
@@ -62,7 +62,7 @@ class Deltas:
         missed = min(max(0, round_number - self.newest[node] - 1), SNAPSHOT_DELTAS)
         mbit_s = self._scenario.group_of(node).down_mbit_s or DOWN_MBIT_S
         work = self._scenario.work
-        size_bytes = missed * work.trainers.delta_chunks * work.chunk_bytes
+        size_bytes = missed * work.crowd.delta_chunks * work.chunk_bytes
         return int(size_bytes * 8 * NS / (mbit_s * MBIT))
 
     def forget_before(self, plan: Plan) -> None:

@@ -57,7 +57,7 @@ class Rounds:
         names = self.crowd.names
         validators = [names[node] for node in self.crowd.validators]
         self.chain = Chain(scenario, validators, [names[node] for node in self.crowd.trainers])
-        crowd = scenario.work.trainers
+        crowd = scenario.work.crowd
         self.books = Books(crowd.per_voucher, self.chain.members, self.chain.room)
         self._mesh = self.wires.topology.mesh()
         self.shipments = Shipments(self.wires, streams, self._on_whole)
@@ -284,7 +284,7 @@ class Rounds:
 
 def kept_max(scenario: Scenario) -> int:
     """Entries that all nodes together may keep, of blobs, seats and requests."""
-    count, most = scenario.node_count, scenario.work.trainers.contributors_max
+    count, most = scenario.node_count, scenario.work.crowd.contributors_max
     members = sum(group.count for group in scenario.nodes if group.role == "validator")
     contributions = (most + members) * (2 * members + 3)
     deltas = 2 * (DELTAS_KEPT + 1) * count

@@ -16,6 +16,7 @@ from simnet.nodes.processes.kernel import NODES_MAX
 from simnet.world.adversaries.disguise import behaviour_of, liars_of
 from simnet.world.determinism import Streams
 from simnet.world.job import job_of
+from simnet.world.node_classes import NodesConfig
 from simnet.world.scenario import Scenario
 
 LOG_BYTES_MAX = 10**9  # one file, never rotated: the tool follows it by its length
@@ -56,10 +57,9 @@ def make_nodes(
             for other in range(count)
             if other != index and other not in addresses.hidden
         ]
-        relay = groups[index].relay
-        settings = _settings(addresses.listening[index], addresses.announced, dials, relay)
+        settings = _settings(addresses.listening[index], addresses.announced, dials, groups[index])
         identity.create_node(directory, settings, keys[index])
-        if groups[index].role == "observer":
+        if groups[index].role in ("observer", "newcomer"):
             continue
         record = str(directory), identity.make_record(identity.open_node(directory))
         if groups[index].role == "trainer":
@@ -84,14 +84,15 @@ def genesis_of(directory: Path) -> Genesis:
     return local.read_genesis(DataDirectory(directory).genesis)
 
 
-def _settings(listen: str, announce: str | None, dials: list[str], relay: bool) -> str:
+def _settings(listen: str, announce: str | None, dials: list[str], group: NodesConfig) -> str:
     return (
         "# Written by simnet for one run.\n"
         "network:\n"
         f"  listen: [{listen}]\n"
         f"  announce: {json.dumps([announce] if announce else [])}\n"
         f"  bootstrap: {json.dumps(dials)}\n"
-        f"  relay: {json.dumps(relay)}\n"
+        f"  relay: {json.dumps(group.relay)}\n"
+        f"enroll: {json.dumps(group.role == 'newcomer')}\n"
         "trainer: {device: cpu}\n"
         f"log: {{file_bytes_max: {LOG_BYTES_MAX}}}\n"
     )

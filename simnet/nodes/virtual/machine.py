@@ -79,6 +79,7 @@ class Site:
     lines: Lines | None  # where a script says who hears whom
     vertices_restorable: int | None  # of every node's disk; None: all of them
     gateways: frozenset[int]  # nodes to which volunteers come
+    newcomers: frozenset[int]  # nodes that enroll as trainers
 
 
 @dataclass(slots=True)
@@ -253,6 +254,7 @@ class Machine:
         arrival = None if freight is None else partial(freight.arrived, self.number)
         work = MemoryStore(mount, "work", arrival)
         config = NodeConfig(
+            enroll=self.number in site.newcomers,
             network=NetworkConfig(
                 listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
                 websocket=False,

@@ -14,12 +14,14 @@ from typing import Any
 
 import trio
 
+from daa_consensus.roll import Admission
 from daa_dag.ids import Digest
 from daa_node.errors import NodeError
 from simnet.checks.invariants import ADMITTED
 from simnet.checks.membership_audit import is_hopeless
 from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.scheduling import NODE
+from simnet.world.node_classes import newcomers_of
 from simnet.world.scenario import ChangeConfig
 
 EPOCHS_MAX = 8  # until what was asked for and approved of is settled; three at most without liars
@@ -69,6 +71,7 @@ class Operators:
         async with trio.open_nursery() as nursery:
             for wish in self._wishes:
                 nursery.start_soon(self._pursue, wish)
+            nursery.start_soon(self._vouch)
             nursery.start_soon(self._look_in)
 
     @property
@@ -127,6 +130,22 @@ class Operators:
             wish.epochs, wish.counted = wish.epochs + 1, (epoch, heights)
         if wish.epochs > EPOCHS_MAX:
             sightings.breaks(ADMITTED, f"nothing came of {wish.change} in {EPOCHS_MAX} epochs")
+
+    async def _vouch(self) -> None:
+        """A member for each newcomer, the same as long as it lasts, until all are on the roll."""
+        cluster = self._cluster
+        newcomers = sorted(newcomers_of(cluster.scenario.nodes))
+        if cluster.scenario.work.trainers.admission is not Admission.VOUCHED:
+            return
+        while newcomers:
+            now = cluster.sightings.watch.audit.now
+            stakes, names = now.committee.stake_of, [m.node_id for m in cluster.machines]
+            members = [node for node, name in enumerate(names) if name in stakes]
+            newcomers = [n for n in newcomers if now.roll.entry_of(names[n]) is None]
+            for at in newcomers:
+                words = {"trainer": names[at].hex()}
+                cluster.start_soon(self._say, members[at % len(members)], "vouch", words)
+            await trio.sleep(APPROVAL_DELTAS * self._delta_s)
 
     async def _look_in(self) -> None:
         """People come by, at any time: whatever they ask for, the daemon goes on."""

@@ -187,5 +187,9 @@ class _ChainOnDisk:
 
 def first_block(genesis: Genesis) -> Block:
     """What the final chain begins with."""
-    vertex = genesis_vertex(chain_facts(genesis).states.first_state, genesis.committee.root)
+    vertex = genesis_vertex(
+        chain_facts(genesis).states.first_state,
+        genesis.committee.root,
+        genesis.membership.roll.root,
+    )
     return genesis_block(genesis.chain_id, vertex.vertex_id)

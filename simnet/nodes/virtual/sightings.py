@@ -94,7 +94,7 @@ class Sightings:
             first_block(genesis),
             genesis.committee,
             genesis.job.agreement.epoch_rounds,
-            genesis.trainers,
+            genesis.membership.roll,
         )
         self._completeness = Completeness(self.watch, numbers)
         self.healed: Collection[int] = ()  # of whom progress is demanded, since all has healed

@@ -140,7 +140,7 @@ def test_block_ids_cover_every_field() -> None:
         replace(SOME_SET, evidence=(b"e",) * 5),
         replace(SOME_SET, operations=(b"o" * (OPERATION_BYTES_MAX + 1),)),
         replace(SOME_SET, evidence=(b"e" * LIMITS.evidence_total_bytes_max, b"e")),
-        replace(SOME_SET, operations=(b"o" * OPERATION_BYTES_MAX,) * 4),
+        replace(SOME_SET, operations=(b"o" * OPERATION_BYTES_MAX,) * 12),
         replace(SOME_SET, offers=(offer(1), offer(2, snapshots=SNAPSHOTS_MAX + 1))),
         replace(SOME_SET, f_agg=-1),
     ],

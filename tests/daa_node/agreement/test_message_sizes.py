@@ -18,6 +18,14 @@ from daa_consensus.bft.messages import (
 )
 from daa_consensus.bft.values import INT_MAX, WORD_BYTES_MAX
 from daa_consensus.committee import VALIDATORS_MAX, Domain
+from daa_consensus.enrolment import (
+    PAIRS_A_SET_MAX,
+    Enroll,
+    Enrolment,
+    TrainerRequest,
+    Vouch,
+    encode_enrolment,
+)
 from daa_consensus.operations import (
     KEYS_BYTES_MAX,
     OPERATION_BYTES_MAX,
@@ -42,6 +50,7 @@ from daa_node.agreement.messages import (
     ACKS_SHOWN_EACH_MAX,
     RUN_BLOCKS_MAX,
     Asked,
+    AskedOfRoll,
     Body,
     Certified,
     Greeting,
@@ -109,8 +118,17 @@ def operation() -> bytes:
 def operations(limits: Limits) -> tuple[bytes, ...]:
     """As many as a set may carry: Rejoins, as after a night without power, and large requests."""
     rejoin = encode_signed(signed(Kind.REJOIN, X))
-    held, left = [operation()] * 2, limits.operations_total_bytes_max - 2 * len(operation())
-    return (*held, *[rejoin] * min(left // len(rejoin), limits.operations_max - 2))
+    held, left = [operation()] * 2, limits.changes_bytes_max - 2 * len(operation())
+    pairs = [
+        of_roll(Enroll(NodeId(X), b"k" * KEYS_BYTES_MAX)),
+        of_roll(Vouch(NodeId(X), Digest(X))),
+    ]
+    rejoins = [rejoin] * min(left // len(rejoin), limits.validators - 1)
+    return (*held, *rejoins, *map(encode_enrolment, pairs * PAIRS_A_SET_MAX))
+
+
+def of_roll(action: Enroll | Vouch) -> Enrolment:
+    return Enrolment(TrainerRequest(action, INT_MAX), SIGNATURE)
 
 
 def evidence(limits: Limits) -> bytes:
@@ -171,6 +189,7 @@ def bodies(limits: Limits) -> dict[str, Body]:
         "missed": Missed(INT_MAX, roots),
         "block": SentBlock(large, (empty,) * RUN_BLOCKS_MAX),
         "asked": Asked(Operation(request, tuple((who, SIGNATURE) for who in pair))),
+        "asked_of_roll": AskedOfRoll(of_roll(Enroll(NodeId(X), b"k" * KEYS_BYTES_MAX))),
         "greeting": Greeting(),
     }
 

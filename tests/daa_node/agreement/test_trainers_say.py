@@ -6,6 +6,7 @@ from daa_consensus.bft.evidence import encode_evidence
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import AbortPayload, Block, decode_signed
 from daa_consensus.membership import Membership
+from daa_consensus.roll import RollRules, fixed
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlockId
 from daa_node.agreement.carried import why_unproven
@@ -13,7 +14,7 @@ from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import TRAINERS_SAY, Inbound
 from daa_node.agreement.signer import outlook
 from daa_node.errors import PeerFault
-from daa_node.identity.validators import Validators, part_of
+from daa_node.identity.validators import MemberKeys, Validators, part_of
 from tests.daa_node.agreement.test_carried import (
     CHAIN,
     COMMITTEE,
@@ -41,7 +42,10 @@ def with_trainer() -> Validators:
     return Validators(
         CHAIN,
         EPOCH_ROUNDS,
-        Membership(COMMITTEE, trainers=frozenset({NAMES[TRAINER]})),
+        Membership(
+            COMMITTEE,
+            roll=fixed(RollRules(), {NAMES[TRAINER]: MemberKeys.of(KEYS[TRAINER]).encode()}),
+        ),
         {KEYS[n].node_id: KEYS[n].ml_dsa_public_key for n in known},
         {KEYS[n].node_id: KEYS[n].peer_id for n in known},
         [NAMES[n] for n in known],

@@ -1,6 +1,6 @@
 """A real little chain: four validators with real keys, a few thousand parameters, real deltas."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +59,11 @@ WEIGHTS = (1000,) * 3  # as the plan of this network says
 
 
 def set_fault(
-    parent: Vertex, contributors: Sequence[NodeId], committee: Committee, decided: SetPayload
+    parent: Vertex,
+    contributors: Sequence[NodeId],
+    committee: Committee,
+    vouchers: Mapping[NodeId, NodeId | None],
+    decided: SetPayload,
 ) -> str | None:
     said = (decided.rule, decided.f_agg, decided.weights)
     return None if said == ("trimmed_mean", 1, WEIGHTS) else f"weights {decided.weights}"

@@ -57,6 +57,7 @@ def test_a_certified_root_that_the_replay_does_not_reach_is_named(tmp_path: Path
         (lambda v: replace(v, contributors=v.contributors[:2]), "its final set make"),
         (lambda v: replace(v, excluded=(v.contributors[0].author,)), "its final set make"),
         (lambda v: replace(v, training_round=7), "its final set make"),
+        (lambda v: replace(v, roll_root=v.model_root), "its final set make"),
     ],
 )
 def test_a_certified_vertex_that_does_not_follow_from_its_set_is_named(

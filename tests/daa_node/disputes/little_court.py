@@ -28,6 +28,7 @@ from daa_node.spot_checks.checks import Basis, CheckRules
 from daa_node.spot_checks.findings import Part
 from daa_node.spot_checks.lot import Lot
 from daa_node.training.boundaries import BOUNDARIES, CLAIMED, DISPUTED
+from tests.daa_consensus.rolls import roll_of
 from tests.daa_node.agreement.memory_disk import Disk
 
 CHAIN = ChainId(b"c" * 32)
@@ -158,7 +159,7 @@ class LittleMember:
         self.validators = Validators(
             CHAIN,
             world.epoch_rounds,
-            Membership(world.committee, trainers=frozenset(world.trainers)),
+            Membership(world.committee, roll=roll_of(world.trainers)),
             {each: b"key" for each in NAMES},
             {each: PeerId(each.hex()) for each in NAMES},
             NAMES,

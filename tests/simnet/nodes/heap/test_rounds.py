@@ -11,8 +11,8 @@ import pytest
 from daa_consensus import roll
 from daa_consensus.roll import Entry, Roll
 from daa_node.errors import UserError
+from daa_node.rounds import plan
 from simnet.checks.outcome import Outcome
-from simnet.nodes.heap import round_chain
 from simnet.nodes.heap.round_blobs import Shipments
 from simnet.nodes.heap.round_books import (
     AGREED,
@@ -54,7 +54,7 @@ def scenario(trainers: int = 100, validators: int = 7, **fields: Any) -> Scenari
             "step_s": 0.1,
             "inner_steps_max": 20,
             "window_s": 5,
-            "trainers": crowd,
+            "crowd": crowd,
         },
         "faults": [ATTRITION],
         "checks": {"heal_s": 20},
@@ -173,7 +173,7 @@ def test_a_quota_that_nobody_enforces_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_set_that_counts_on_too_few_liars_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_chain, "lying_max", lambda *_: 0)
+    monkeypatch.setattr(plan, "lying_max", lambda *_: 0)
     assert broken(played(duration_s=15)) == [BOUNDED]
 
 

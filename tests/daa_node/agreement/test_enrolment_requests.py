@@ -1,0 +1,179 @@
+"""Enrolments: made, told, kept with their connection, and vouched for by whoever may."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from daa_consensus.enrolment import Enroll, Enrolment, Retire, Vouch, encode_enrolment
+from daa_consensus.membership import Membership
+from daa_consensus.roll import Admission, Roll, RollRules
+from daa_consensus.votes import Signed, Statement
+from daa_node.agreement.enrolment_requests import REQUEST, EnrolmentRequests
+from daa_node.agreement.roll_requests import RollRequests
+from daa_node.agreement.signer import Signer
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.errors import PeerFault, Unavailable, UserError
+from daa_node.identity import envelope
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import Validators
+from daa_node.network.requests import Requests
+from daa_node.seams import PeerId
+from tests.daa_node.agreement.test_carried import CHAIN, COMMITTEE, MEMBERS, NAMES
+from tests.daa_node.agreement.test_roll_cargo import NEW, decided
+
+TRAINER = NEW[0]
+
+
+class Desk:
+    """One node's; what it puts before everybody lies in `held`, what it tells members in `told`."""
+
+    def __init__(
+        self, keys: NodeKeys, admission: Admission = Admission.VOUCHED, per_voucher: int = 1
+    ) -> None:
+        self.answers: dict[str, Any] = {}
+        self.told: list[bytes] = []
+        self.held = RollRequests()
+        self.connected: list[PeerId] = [k.peer_id for k in (*MEMBERS, *NEW)]
+        self.members_connected = [k.peer_id for k in MEMBERS]
+        self.validators = Validators(
+            CHAIN,
+            4,
+            Membership(COMMITTEE, roll=Roll(RollRules(admission, per_voucher))),
+            {k.node_id: k.ml_dsa_public_key for k in MEMBERS},
+            {k.node_id: k.peer_id for k in MEMBERS},
+            NAMES[:4],
+        )
+
+        async def sign(statement: Statement) -> Signed:
+            return envelope.sign(statement, keys)
+
+        def ask(enrolment: Enrolment) -> bool:
+            self.held.note(enrolment, self.validators.now, keys.node_id)
+            return self.held.holds(enrolment.request.id)
+
+        async def tell(_peer: PeerId, _word: str, body: bytes, _bytes_max: int) -> bytes:
+            self.told.append(body)
+            return b""
+
+        self.requests = EnrolmentRequests(
+            keys,
+            self.validators,
+            cast(Signer, SimpleNamespace(sign=sign)),
+            cast(WanBft, SimpleNamespace(ask=ask)),
+            cast(Requests, SimpleNamespace(register=self.answers.__setitem__, ask=tell)),
+            lambda: self.members_connected,
+            lambda: self.connected,
+        )
+
+
+async def enrolled(admission: Admission = Admission.VOUCHED) -> Enrolment:
+    return await Desk(TRAINER, admission).requests.enroll()
+
+
+async def test_who_enrolls_tells_members_and_one_of_them_vouches() -> None:
+    trainer, member, heard = Desk(TRAINER), Desk(MEMBERS[0]), list[Enrolment]()
+    made = await trainer.requests.enroll()
+    assert trainer.told == [encode_enrolment(made)] * 4
+    assert await trainer.requests.enroll() == made  # as long as it is good for others
+    member.requests.on_asked = heard.append
+    member.requests.offer(made, TRAINER.peer_id)
+    member.requests.offer(made, TRAINER.peer_id)
+    assert heard == [made]
+    assert not member.held.brought_by(NAMES[0])  # nobody's room is taken before the word
+    assert [row["node_id"] for row in member.requests.listing()["asked"]] == [TRAINER.node_id.hex()]
+    word = await member.requests.vouch(TRAINER.node_id)
+    assert member.held.brought_by(NAMES[0]) == [made, word]
+    assert isinstance(word.request.action, Vouch)
+
+
+async def test_an_enrolment_lies_with_its_connection_and_goes_with_it() -> None:
+    member = Desk(MEMBERS[0])
+    made = await enrolled()
+    with pytest.raises(PeerFault, match="handed in by the peer that it names"):
+        member.requests.offer(made, NEW[1].peer_id)
+    member.requests.offer(made, TRAINER.peer_id)
+    member.connected.remove(TRAINER.peer_id)
+    with pytest.raises(UserError, match="has not enrolled here"):
+        await member.requests.vouch(TRAINER.node_id)
+
+
+async def test_a_voucher_over_its_quota_and_who_is_no_validator_are_told_why() -> None:
+    member, made = Desk(MEMBERS[0]), await enrolled()
+    member.requests.offer(made, TRAINER.peer_id)
+    word = await member.requests.vouch(TRAINER.node_id)
+    decided(member.validators, 1, made, word)
+    row = member.requests.listing()["trainers"][0]
+    assert (row["voucher"], row["since"], row["drawn"]) == (NAMES[0].hex(), 3, False)
+    assert member.validators.now.roll.entries
+    with pytest.raises(UserError, match="vouches for 1 of 1 trainers already"):
+        await member.requests.vouch(NEW[1].node_id)
+    with pytest.raises(UserError, match="on the roll already"):
+        await member.requests.vouch(TRAINER.node_id)
+    with pytest.raises(UserError, match="only a validator vouches"):
+        await Desk(NEW[2]).requests.vouch(TRAINER.node_id)
+    with pytest.raises(UserError, match="its admission is open"):
+        await Desk(MEMBERS[0], Admission.OPEN).requests.vouch(TRAINER.node_id)
+
+
+async def test_a_voucher_retires_its_trainer_and_no_other_does() -> None:
+    member, other, made = Desk(MEMBERS[0]), Desk(MEMBERS[1]), await enrolled()
+    member.requests.offer(made, TRAINER.peer_id)
+    word = await member.requests.vouch(TRAINER.node_id)
+    for desk in (member, other):
+        decided(desk.validators, 1, made, word)
+        desk.held.follow(desk.validators.now)
+    with pytest.raises(UserError, match="another's trainer"):
+        await other.requests.retire(TRAINER.node_id)
+    gone = await member.requests.retire(TRAINER.node_id)
+    assert gone.request.action == Retire(TRAINER.node_id, NAMES[0])
+    assert member.held.brought_by(NAMES[0]) == [gone]
+
+
+async def test_in_an_open_network_a_member_brings_whoever_asks() -> None:
+    member, made = Desk(MEMBERS[0], Admission.OPEN), await enrolled(Admission.OPEN)
+    member.requests.offer(made, TRAINER.peer_id)
+    assert member.held.brought_by(NAMES[0]) == [made]
+    closed = Desk(MEMBERS[0], Admission.CLOSED)
+    with pytest.raises(Unavailable, match="the network is closed"):
+        closed.requests.offer(made, TRAINER.peer_id)
+
+
+async def test_what_is_false_is_a_fault_and_what_is_late_is_none() -> None:
+    member, made = Desk(MEMBERS[0]), await enrolled()
+    member.requests.serve()
+    with pytest.raises(PeerFault, match="enrolment"):
+        await member.answers[REQUEST](TRAINER.peer_id, b"nonsense")
+    with pytest.raises(PeerFault, match="in the name of"):
+        member.requests.offer(Enrolment(made.request, b"forged"), TRAINER.peer_id)
+    for round_number in range(1, made.request.expires_round + 1):
+        decided(member.validators, round_number)
+    with pytest.raises(Unavailable, match="expires with round"):
+        member.requests.offer(made, TRAINER.peer_id)
+
+
+async def test_a_node_enrolls_by_itself_if_it_is_to_and_is_not_there() -> None:
+    desk, made = Desk(TRAINER), await enrolled()
+    assert not desk.requests.is_to_enroll()
+    desk.requests.wants = True
+    assert desk.requests.is_to_enroll()
+    word = await _word_for(made)
+    decided(desk.validators, 1, made, word)
+    assert not desk.requests.is_to_enroll()
+    for round_number in range(2, 22):  # it is in no set
+        decided(desk.validators, round_number)
+    assert desk.requests.is_to_enroll()
+    back = await desk.requests.enroll()
+    assert isinstance(back.request.action, Enroll)
+    member = Desk(MEMBERS[1])
+    decided(member.validators, 1, made, word)
+    for round_number in range(2, 22):
+        decided(member.validators, round_number)
+    member.requests.offer(back, TRAINER.peer_id)
+    assert member.held.brought_by(NAMES[1]) == [back]
+
+
+async def _word_for(made: Enrolment) -> Enrolment:
+    member = Desk(MEMBERS[0])
+    member.requests.offer(made, TRAINER.peer_id)
+    return await member.requests.vouch(TRAINER.node_id)
