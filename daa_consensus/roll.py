@@ -63,6 +63,7 @@ class RollRules:
     per_voucher: int = 1
     roll_max: int = 64  # entries
     contributors_max: int = CONTRIBUTORS_MAX  # of one round, members among them
+    listed_max: int = CONTRIBUTORS_MAX  # members and entries: a simulated network may have more
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class Roll:
         return self._why_full(members)
 
     def _why_full(self, members: Collection[NodeId]) -> str | None:
-        most = min(self.rules.roll_max, CONTRIBUTORS_MAX - len(members))
+        most = min(self.rules.roll_max, self.rules.listed_max - len(members))
         taken = len(self.entries) + len(self.asked)
         return None if taken < most else f"the roll is full: it has {most} places"
 

@@ -64,6 +64,11 @@ class Stopwatch:
     def __init__(self) -> None:
         self._began_s = perf_counter(), cpu_s()
 
+    @property
+    def used_s(self) -> float:
+        """CPU so far."""
+        return cpu_s() - self._began_s[1]
+
     def outcome(
         self,
         scenario: Scenario,

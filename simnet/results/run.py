@@ -58,6 +58,10 @@ def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
             from simnet.nodes.heap.upload import run_upload
 
             return run_upload(scenario, trace)
+        case "heap", "rounds":
+            from simnet.nodes.heap.rounds import run_rounds
+
+            return run_rounds(scenario, trace)
     raise AssertionError("a scenario's fidelity can do its work")
 
 

@@ -16,6 +16,7 @@ from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
 from simnet.world.node_classes import NODES_MAX, Nat, NodesConfig
+from simnet.world.trainer_crowds import CrowdConfig
 from simnet.world.volunteers import VolunteersConfig
 
 Fidelity = Literal["heap", "light", "trio", "process"]
@@ -281,7 +282,7 @@ class WorkConfig(BaseModel):
 
     model_config = STRICT
 
-    kind: Literal["training", "gossip", "fetch", "upload"] = "training"
+    kind: Literal["training", "gossip", "fetch", "upload", "rounds"] = "training"
     rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
     model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
     parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
@@ -312,9 +313,10 @@ class WorkConfig(BaseModel):
     )
     messages: int = Field(10, ge=0, le=100_000, description="of gossip: how many are published")
     message_bytes: int = Field(4096, ge=1, le=1 << 20)
-    chunks: int = Field(64, ge=1, le=4096, description="of a checkpoint to fetch")
+    chunks: int = Field(64, ge=1, le=4096, description="of a checkpoint, or a contribution")
     chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=1, le=CHUNK_BYTES_MAX)
     holders: int = Field(2, ge=1, le=NODES_MAX, description="that have all of it at the start")
+    crowd: CrowdConfig = Field(CrowdConfig(), description="of rounds on the heap")
     adaptive: bool = Field(True, description="the loop adapts; False: everybody takes every step")
 
     @property
@@ -416,7 +418,7 @@ class Scenario(BaseModel):
             yield (
                 ("fidelity",),
                 "daemons, which agree and train, take `fidelity: light`, `trio` or `process`; the"
-                " heap has none, and takes `work: {kind: gossip}`, `fetch` or `upload`",
+                " heap has none, and takes `work: {kind: gossip}`, `fetch`, `upload` or `rounds`",
             )
         if kind != "training" and self.fidelity != "heap":
             said = f"{kind} takes `fidelity: heap`: no daemons run there, but thousands of nodes"
