@@ -59,9 +59,11 @@ from daa_node.spot_checks.canaries import KIND, NAME
 from daa_node.training import inner_state
 from daa_node.training.boundaries import Boundary, Ends, open_boundary
 from daa_node.training.boundary_files import BoundaryFiles, file_of
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import Core, open_core
+from daa_node.training.data_config import DataConfig
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.segment_check import Claim, ClaimedSeal
 
 STEPS = 24  # of a round: the demo's

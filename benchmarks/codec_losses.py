@@ -21,9 +21,10 @@ import torch
 
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.seams import StateRef, TrainOrder
-from daa_node.training.config import InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.delta import delta_format_of
 from daa_node.updates.config import UpdatesConfig

@@ -26,9 +26,11 @@ from daa_dag.ids import BlobRoot, Digest, NodeId, digest_of
 from daa_node.seams import StateRef, TrainOrder
 from daa_node.spot_checks.copies import MILLIONTHS, MUCH_TOO_NEAR, TIMES_NEARER, Update, compare
 from daa_node.tensors import UInt8Array
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import open_core
+from daa_node.training.data_config import DataConfig
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.config import UpdatesConfig

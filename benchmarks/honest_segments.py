@@ -49,8 +49,10 @@ from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.spot_checks.findings import difference, distance_of
 from daa_node.tensors import Int32Array, Int64Array
 from daa_node.training.boundaries import Boundary, boundary_steps
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.examples import Batch, Examples
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import GRID_ONE
 

@@ -45,8 +45,8 @@ from daa_node.cli.free_ports import free_ports
 from daa_node.spot_checks.canonical import canonical_model
 from daa_node.spot_checks.recompute import loss_and_gradient
 from daa_node.tensors import Float32Array
-from daa_node.training.config import ModelConfig
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.updates.grid import to_float32

@@ -23,9 +23,10 @@ from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.seams import StateRef, TrainOrder
 from daa_node.tensors import open_grid_vector, reuse_grid_vector
 from daa_node.training import inner_state
-from daa_node.training.config import InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import open_core
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.aggregation.mean import Mean
 from daa_node.updates.outer_step import (
     Contribution,

@@ -49,8 +49,10 @@ from daa_node.spot_checks.copies import Likeness, Update, compare
 from daa_node.spot_checks.lot import Lot
 from daa_node.spot_checks.usefulness import Usefulness, measured
 from daa_node.training.boundaries import boundary_chunks
-from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.training.config import EvaluationConfig, InnerConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.revealed import step_bytes, why_unchecked
 from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig

@@ -17,7 +17,7 @@ from daa_node.checkpoints.export import export_safetensors
 from daa_node.checkpoints.replay import ReplayedState, StateRules
 from daa_node.errors import UserError
 from daa_node.training.base_config import Lora
-from daa_node.training.config import ModelConfig
+from daa_node.training.model_config import ModelConfig
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"

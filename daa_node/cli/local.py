@@ -27,8 +27,9 @@ from daa_node.network.config import HOST_KINDS, NetworkConfig
 from daa_node.seams import Address
 from daa_node.tensors import grid_sizes_bytes
 from daa_node.training.base_files import digests_of
-from daa_node.training.config import ModelConfig, TrainingJob
+from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.files import digest_of_content
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_config import check_allowed
 from daa_node.updates.compression.codec import sizes_of
 

@@ -12,7 +12,7 @@ from daa_node.cli import checkpoint, identity, report
 from daa_node.cli.compose import training_job
 from daa_node.errors import UserError
 from daa_node.genesis import Job, chain_facts
-from daa_node.training.config import DOCUMENTS
+from daa_node.training.data_config import DOCUMENTS
 from daa_node.training.module_config import check_allowed
 
 TOKENS_MAX = 100_000

@@ -25,9 +25,10 @@ from daa_node.spot_checks.canonical import canonical_inner, canonical_model
 from daa_node.tensors import GRID_DTYPE
 from daa_node.training.batches import batch_indices
 from daa_node.training.boundaries import CLAIMED
-from daa_node.training.config import EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.training.config import EvaluationConfig, InnerConfig
 from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.training.evaluation import heldout_indices
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.compression.blob import Blob
 from daa_node.updates.compression.codec import Codec, codec_named
 from daa_node.updates.compression.delta import DeltaFormat

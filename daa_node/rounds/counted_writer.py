@@ -27,5 +27,8 @@ class CountedWriter:
         await self._inner.write_chunks(chunks)
         self._on_bytes(sum(len(payload) for _, payload in chunks))
 
+    async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        await self._inner.read_into(indices, target)
+
     async def commit(self, durable: bool = True) -> None:
         await self._inner.commit(durable)

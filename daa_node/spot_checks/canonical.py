@@ -1,7 +1,8 @@
 """The genesis' model and inner optimiser, in the words of the canonical kernels."""
 
 from daa_node.spot_checks.recompute import Inner, Model
-from daa_node.training.config import InnerConfig, ModelConfig
+from daa_node.training.config import InnerConfig
+from daa_node.training.model_config import ModelConfig
 
 
 def canonical_model(config: ModelConfig) -> Model:

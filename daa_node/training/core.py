@@ -35,7 +35,7 @@ from daa_node.tensors import Float32Array, Int32Array, UInt8Array
 from daa_node.training.batches import batch_plan
 from daa_node.training.boundaries import Boundary, Carried
 from daa_node.training.canary import take_canary
-from daa_node.training.config import ModelConfig, TrainingJob
+from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.engine import Engine, Moments, OneDevice, Optimiser
@@ -48,6 +48,7 @@ from daa_node.training.exact_replay import (
 )
 from daa_node.training.inner_loop import InnerLoop, StepLimits, Trained
 from daa_node.training.inner_state import InnerState
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.cnn import cnn_loss
 from daa_node.training.models.mlp import mlp_loss

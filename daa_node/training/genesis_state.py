@@ -1,7 +1,7 @@
 """The first weights of a network, without torch: what the genesis vertex stands for."""
 
 from daa_node.tensors import Int32Array
-from daa_node.training.config import ModelConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.initial_weights import initial_weights
 
 SEED_BYTES = 8

@@ -18,8 +18,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from daa_node.tensors import Int64Array, UInt8Array
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.examples import Batch, Examples
+from daa_node.training.model_config import ModelConfig
 
 ROOM_BYTES_MAX = 2**26  # of a boundary: as much as 4 million parameters in it
 INT32, FP32 = np.dtype("<i4"), np.dtype("<f4")

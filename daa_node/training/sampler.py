@@ -16,16 +16,12 @@ from torch import Tensor
 
 from daa_node.errors import TrainerFailed, UserError
 from daa_node.tensors import open_grid_vector
-from daa_node.training.config import (
-    BYTE_VALUES,
-    DataConfig,
-    ModelConfig,
-    TrainerConfig,
-    TrainingJob,
-)
+from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import choose_device
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.files import Wanted, open_wanted
 from daa_node.training.datasets.tokenizer import FileEncoder
+from daa_node.training.model_config import BYTE_VALUES, ModelConfig
 from daa_node.training.models.byte_gpt import gpt_logits
 from daa_node.training.models.module import ModuleLogits
 from daa_node.training.models.opening import open_model

@@ -8,7 +8,9 @@ from daa_node.agreement.config import AgreementConfig
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.genesis import Job
 from daa_node.rounds.config import EndConfig, RoundsConfig
-from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.training.config import EvaluationConfig, InnerConfig
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 from simnet.world.scenario import Scenario
 
 MS_PER_S = 1000

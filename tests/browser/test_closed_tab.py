@@ -19,7 +19,7 @@ from daa_node.observability import events
 from daa_node.observability.events import Event, EventLog
 from daa_node.spot_checks import pieces
 from daa_node.spot_checks.canonical import canonical_model
-from daa_node.training.config import ModelConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.wire.volunteer_messages import TaskKind
 from tests.browser.gateway_alone import gateway_alone
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from daa_node.spot_checks.canonical import canonical_inner
 from daa_node.spot_checks.recompute import Batch, Model, State, loss_and_gradient, step
-from daa_node.training.config import InnerConfig, ModelConfig
+from daa_node.training.config import InnerConfig
+from daa_node.training.model_config import ModelConfig
 from tests.browser.site_server import serving
 from tests.daa_node.spot_checks.test_recompute import relative_l2, torch_gradient
 from tests.wasm_worker.known_answers import known_answers, piece

@@ -29,14 +29,10 @@ from daa_node.observability.events import Event, EventLog
 from daa_node.seams import SegmentOrder
 from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.training.boundaries import CLAIMED, Boundary
-from daa_node.training.config import (
-    DataConfig,
-    EvaluationConfig,
-    InnerConfig,
-    ModelConfig,
-    TrainingJob,
-)
+from daa_node.training.config import EvaluationConfig, InnerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.model_config import ModelConfig
 from daa_node.wire.volunteer_messages import TaskKind
 from simnet.world.adversaries.cheating_core import CheatingCore
 from simnet.world.scenario import Cheat

@@ -13,7 +13,9 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import NodeRecord, Role, encode_record, sign_record
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.seams import Address
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig
+from daa_node.training.config import InnerConfig
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.config import UpdatesConfig
 
 JOB = Job(name="test", end=EndConfig(rounds=3))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from daa_node.spot_checks.canonical import canonical_model
 from daa_node.spot_checks.recompute import Batch, Model
-from daa_node.training.config import BYTE_VALUES, ModelConfig
+from daa_node.training.model_config import BYTE_VALUES, ModelConfig
 
 KNOWN_ANSWERS = Path(__file__).parents[2] / "wasm_worker/src/known_answers.json"
 SEED_STEP = np.uint32(0x9E3779B1)

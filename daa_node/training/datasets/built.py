@@ -14,8 +14,9 @@ import numpy as np
 
 from daa_node.errors import TrainerFailed, UserError
 from daa_node.tensors import Int64Array
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.examples import AnyArray, Batch
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_source import ModuleAccess, find_as_agreed, find_source, load_build
 
 COUNT_MAX = 2**62

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import assert_never
 
 from daa_node.errors import UserError
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import NO_FILES, DataFile, OwnFiles
 from daa_node.training.datasets import jsonl, parquet
 from daa_node.training.datasets.built import build_examples
@@ -31,6 +31,7 @@ from daa_node.training.datasets.tokens import (
     map_bare_tokens,
     map_tokens,
 )
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_source import NO_MODULES, ModuleAccess
 
 EMBEDDED = Path("the embedded corpus")

@@ -8,7 +8,7 @@ from torch import nn
 
 from daa_node.errors import UserError
 from daa_node.training.base_config import Lora
-from daa_node.training.config import ModelConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.causal_lm import CausalLm
 from daa_node.training.models.module import Opened
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from daa_node.errors import UserError
 from daa_node.training.base_config import BASE_CONFIG_REFUSED
 from daa_node.training.base_files import CONFIG
-from daa_node.training.config import ModelConfig
+from daa_node.training.model_config import ModelConfig
 
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",

@@ -6,7 +6,7 @@ Legend: B pictures, F features of a picture.
 import torch.nn.functional as F
 from torch import Tensor
 
-from daa_node.training.config import ModelConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.parameters import LossFunction, Views
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from daa_node.errors import UserError
 from daa_node.tensors import TensorSpec
 from daa_node.training import base_files
-from daa_node.training.config import ModelConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models import causal_lm
 from daa_node.training.models.adapters import add_adapters
 from daa_node.training.models.module import Opened

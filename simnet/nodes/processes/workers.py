@@ -92,9 +92,10 @@ class WarmWorker:
 def be_worker(daemon: int, nature: WorkerNature, descriptor: int) -> None:
     """The whole life of a worker."""
     from daa_node.training import worker
-    from daa_node.training.config import DIGIT_CLASSES, TrainingJob
+    from daa_node.training.config import TrainingJob
     from daa_node.training.core import Core
     from daa_node.training.datasets.catalogue import open_examples
+    from daa_node.training.model_config import DIGIT_CLASSES
     from simnet.world.adversaries.cheating_core import CheatingCore
     from simnet.world.adversaries.lying_trainer import Mislabelled
 

@@ -33,12 +33,14 @@ from daa_node.seams import (
 )
 from daa_node.tensors import GRID_DTYPE, Int32Array, Int64Array, UInt8Array, grid_sizes_bytes
 from daa_node.training.boundaries import BOUNDARIES, Boundary, open_boundary
-from daa_node.training.config import DataConfig, ModelConfig, TrainingJob
+from daa_node.training.config import TrainingJob
 from daa_node.training.core import NO_ROUND, Core, SealedTraining, choose_device
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.inner_state import InnerState
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (

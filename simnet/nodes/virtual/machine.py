@@ -35,8 +35,8 @@ from daa_node.node import run_node
 from daa_node.node_parts import NodeParts
 from daa_node.observability.events import Event, EventLog
 from daa_node.seams import BulkTransport, PeerId
-from daa_node.training.config import DIGIT_CLASSES
 from daa_node.training.datasets.examples import Examples
+from daa_node.training.model_config import DIGIT_CLASSES
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.disk_mount import Mount

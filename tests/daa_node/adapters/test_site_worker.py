@@ -24,7 +24,9 @@ DAEMON = """
 import os, subprocess, sys
 from pathlib import Path
 from daa_node.adapters.worker_process import spawn_interpreter
-from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.data_config import (DataConfig)
+from daa_node.training.model_config import (ModelConfig)
+from daa_node.training.config import (TrainerConfig, TrainingJob)
 from daa_node.training.messages import pack
 directory = Path(sys.argv[1])
 process, ours = spawn_interpreter(1, directory / "worker.log")

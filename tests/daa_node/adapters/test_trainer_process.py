@@ -27,15 +27,11 @@ from daa_node.seams import (
     WeightedUpdate,
 )
 from daa_node.tensors import open_grid_vector
-from daa_node.training.config import (
-    DataConfig,
-    InnerConfig,
-    ModelConfig,
-    TrainerConfig,
-    TrainingJob,
-)
+from daa_node.training.config import InnerConfig, TrainerConfig, TrainingJob
 from daa_node.training.core import open_core
+from daa_node.training.data_config import DataConfig
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.compression.codec import codec_named
 
 ALICE, BOB = NodeId(b"a" * 32), NodeId(b"b" * 32)
@@ -338,7 +334,7 @@ import sys, time, trio
 from pathlib import Path
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.trainer_process import TrainerProcess
-from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.config import (TrainerConfig, TrainingJob)
 
 async def main():
     work = Path(sys.argv[1])

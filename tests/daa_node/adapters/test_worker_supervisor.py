@@ -13,14 +13,10 @@ import trio.testing
 
 from daa_node.adapters.worker_supervisor import RESTART_PAUSE_S_MIN, WorkerSupervisor
 from daa_node.errors import TrainerFailed
-from daa_node.training.config import (
-    DataConfig,
-    InnerConfig,
-    ModelConfig,
-    TrainerConfig,
-    TrainingJob,
-)
+from daa_node.training.config import InnerConfig, TrainerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
 from daa_node.training.messages import Message, Unpacker, pack
+from daa_node.training.model_config import ModelConfig
 
 ORDER_TIMEOUT_S = 10.0
 JOB = TrainingJob(

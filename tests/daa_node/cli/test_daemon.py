@@ -24,7 +24,9 @@ from daa_node.cli.free_ports import free_ports
 from daa_node.errors import UserError
 from daa_node.genesis import Job
 from daa_node.rounds.config import EndConfig, RoundsConfig
-from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.training.config import EvaluationConfig, InnerConfig
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.config import UpdatesConfig
 
 STARTED_S = 60.0

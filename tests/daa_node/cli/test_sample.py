@@ -15,7 +15,8 @@ from daa_node.cli import identity
 from daa_node.cli.cluster import settings
 from daa_node.genesis import Genesis, Job, chain_facts
 from daa_node.rounds.config import EndConfig
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 from tests.daa_node.cli.conftest import Command
 
 WRITES = Job(

@@ -8,7 +8,9 @@ from daa_node.cli.speed import Speed, measured
 from daa_node.errors import UserError
 from daa_node.genesis import Job
 from daa_node.rounds.config import EndConfig, RoundsConfig
-from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 
 
 def job_of(**given: object) -> Job:

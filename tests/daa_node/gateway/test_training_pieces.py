@@ -21,9 +21,10 @@ from daa_node.gateway.training_pieces import (
 from daa_node.seams import Offload, SegmentOrder
 from daa_node.spot_checks import pieces
 from daa_node.training.batches import batch_plan
-from daa_node.training.config import EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.training.config import EvaluationConfig, InnerConfig
 from daa_node.training.datasets.digits import Digits
 from daa_node.training.datasets.examples import Examples
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, encode
 from daa_node.updates.compression.delta import delta_format_of

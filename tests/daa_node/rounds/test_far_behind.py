@@ -1,5 +1,7 @@
 """Who needs no old deltas takes a whole state; and what comes of it is counted as it comes."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from daa_dag.chunking import Manifest, cut, manifest_of
@@ -24,6 +26,9 @@ class Writer:
     async def write_chunks(self, chunks: object) -> None:
         for index, _ in list(chunks):  # type: ignore[call-overload]
             self.left.remove(index)
+
+    async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
+        raise AssertionError("nobody passes on what is counted here")
 
     async def commit(self, durable: bool = True) -> None:
         assert not self.left

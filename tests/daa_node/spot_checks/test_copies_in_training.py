@@ -11,7 +11,9 @@ import pytest
 from daa_dag.ids import Digest, digest_of
 from daa_node.spot_checks.copies import MILLIONTHS, Update, compare
 from daa_node.tensors import Float32Array, UInt8Array
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import to_float32

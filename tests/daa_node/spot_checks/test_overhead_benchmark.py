@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 NODES, ROUNDS = 4, 2  # what is checked of the first is checked in the second

@@ -13,8 +13,9 @@ from daa_node.spot_checks import pieces, recompute
 from daa_node.spot_checks.canonical import canonical_inner, canonical_model
 from daa_node.spot_checks.recompute import Batch, State
 from daa_node.tensors import Int32Array
-from daa_node.training.config import InnerConfig, ModelConfig
+from daa_node.training.config import InnerConfig
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates import grid
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.dense import INT8

@@ -14,12 +14,13 @@ from daa_node.spot_checks import recompute
 from daa_node.spot_checks.canonical import canonical_inner, canonical_model
 from daa_node.spot_checks.recompute import Batch, NotFinite, State
 from daa_node.tensors import Float32Array, Int64Array, parameter_count_of
-from daa_node.training.config import InnerConfig, ModelConfig
+from daa_node.training.config import InnerConfig
 from daa_node.training.core import loss_of
 from daa_node.training.datasets.examples import Batch as TrainingBatch
 from daa_node.training.engine import Moments, OneDevice, Optimiser
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.inner_loop import InnerLoop, StepLimits, learning_rate
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.updates.grid import to_float32
 

@@ -8,7 +8,8 @@ import torch
 
 from daa_node.training.base_config import BaseFolder
 from daa_node.training.base_files import digests_of
-from daa_node.training.config import EvaluationConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import EvaluationConfig, InnerConfig, TrainingJob
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.causal_lm import OFFLINE
 from daa_node.training.module_probe import probe
 from daa_node.training.module_source import NO_MODULES

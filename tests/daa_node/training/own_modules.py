@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_config import BuiltModule
 from daa_node.training.module_source import ModuleAccess
 

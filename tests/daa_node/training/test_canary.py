@@ -12,11 +12,13 @@ import torch
 from daa_node.errors import TrainerFailed
 from daa_node.tensors import Float32Array
 from daa_node.training.canary import take_canary
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import Core
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.engine import OneDevice
 from daa_node.training.inner_loop import InnerLoop, Trained
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.byte_gpt import gpt_loss
 from tests.daa_node.training.cheats import Stage
 

@@ -16,9 +16,10 @@ from daa_node.tensors import Int32Array, slots_of
 from daa_node.training.base_config import CONFIG_REFUSED
 from daa_node.training.base_weights import grid_weights
 from daa_node.training.boundaries import Boundary
-from daa_node.training.config import ModelConfig, TrainingJob
+from daa_node.training.config import TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_probe import probe
 from daa_node.training.module_source import NO_MODULES

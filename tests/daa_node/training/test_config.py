@@ -11,9 +11,11 @@ from pydantic import ValidationError
 
 from daa_node.genesis import Job, check_rules_of
 from daa_node.tensors import slots_of
-from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import DataPlaces
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 
 
 def test_the_table_of_tensors_and_the_first_weights_need_no_torch() -> None:

@@ -14,13 +14,7 @@ from daa_node.errors import TrainerFailed, UserError
 from daa_node.seams import StateRef, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array
 from daa_node.training.boundaries import Boundary, open_boundary
-from daa_node.training.config import (
-    DataConfig,
-    EvaluationConfig,
-    InnerConfig,
-    ModelConfig,
-    TrainingJob,
-)
+from daa_node.training.config import EvaluationConfig, InnerConfig, TrainingJob
 from daa_node.training.core import (
     Core,
     SealedTraining,
@@ -28,8 +22,10 @@ from daa_node.training.core import (
     device_among,
     open_core,
 )
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import OwnFiles
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.config import UpdatesConfig

@@ -12,7 +12,8 @@ import torch
 from daa_node.errors import TrainerFailed
 from daa_node.seams import SegmentCheck, SegmentOrder
 from daa_node.training.boundaries import Boundary
-from daa_node.training.config import InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.segment_check import Claim, ClaimedSeal
 from tests.daa_node.training.cheats import (
     ALICE,

@@ -10,7 +10,7 @@ import torch
 from daa_dag.ids import Digest, NodeId
 from daa_node.errors import TrainerFailed
 from daa_node.training.batches import batch_indices, batch_plan
-from daa_node.training.config import InnerConfig, ModelConfig
+from daa_node.training.config import InnerConfig
 from daa_node.training.datasets.digits import Digits
 from daa_node.training.engine import OneDevice, Optimiser
 from daa_node.training.genesis_state import genesis_weights
@@ -20,6 +20,7 @@ from daa_node.training.inner_loop import (
     Trained,
     learning_rate,
 )
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.mlp import mlp_loss
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.updates.grid import to_float32

@@ -11,8 +11,10 @@ from safetensors.torch import load_file, save_file
 from daa_node.errors import UserError
 from daa_node.training import base_weights, model_folder, sampler
 from daa_node.training.base_files import digests_of
-from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import TokenizerFile
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_probe import probe
 from daa_node.updates.grid import GRID_ONE

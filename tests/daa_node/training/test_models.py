@@ -6,8 +6,8 @@ import torch
 from numpy.typing import NDArray
 
 from daa_node.tensors import Int64Array, slots_of
-from daa_node.training.config import ModelConfig
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.cnn import cnn_loss
 from daa_node.training.models.mlp import mlp_loss

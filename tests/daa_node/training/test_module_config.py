@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from daa_node.errors import UserError
-from daa_node.training.config import PARAMETERS_MAX, ModelConfig, TrainingJob
+from daa_node.training.config import TrainingJob
+from daa_node.training.model_config import PARAMETERS_MAX, ModelConfig
 from daa_node.training.module_config import check_allowed
 from daa_node.updates.grid import GRID_MAX, GRID_ONE
 

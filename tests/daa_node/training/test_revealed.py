@@ -15,9 +15,11 @@ from daa_node.seams import SegmentCheck
 from daa_node.spot_checks.continuity import owe_the_same, why_not
 from daa_node.training.boundaries import Boundary, Ends, boundary_chunks, boundary_steps
 from daa_node.training.boundary_files import BoundaryFiles, file_of
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import Core, open_core
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import OwnFiles
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.revealed import step_bytes
 from tests.daa_node.training.cheats import Shown, Stage
 from tests.daa_node.training.datasets.picture_files import write_idx

@@ -10,8 +10,9 @@ from torch import Tensor
 from daa_node.adapters.asked_process import sample_bytes
 from daa_node.errors import UserError
 from daa_node.tensors import parameter_count_of, slots_of
-from daa_node.training.config import ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.sampler import Draw, answer, go_on, open_logits, sample
 from tests.daa_node.training.own_modules import PACKAGE, job_of, pictures, write_package
 from tests.daa_node.training.probed_modules import probed

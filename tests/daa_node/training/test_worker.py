@@ -11,9 +11,11 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.messages import HEARTBEAT_S, Message, Unpacker, pack
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_config import BuiltModule, ModuleTensor
 from tests.daa_node.training.own_modules import PACKAGE, built, job_of, write_package
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from daa_node.training.config import DataConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import DataFile
 from daa_node.training.datasets.files import digest_of_content
 from daa_node.training.datasets.pictures import UInt8Pictures

@@ -10,10 +10,12 @@ from blake3 import blake3
 from pydantic import ValidationError
 
 from daa_node.errors import TrainerFailed, UserError
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import open_core
+from daa_node.training.data_config import DataConfig
 from daa_node.training.dataset_probe import probe
 from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_source import NO_MODULES
 from tests.daa_node.training.cheats import Stage
 from tests.daa_node.training.own_modules import PACKAGE, access, write_package

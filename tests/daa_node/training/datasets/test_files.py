@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from daa_node.errors import UserError
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import (
     LOCK,
@@ -17,6 +17,7 @@ from daa_node.training.datasets.files import (
     kept_or_made,
     open_wanted,
 )
+from daa_node.training.model_config import ModelConfig
 
 SMALL = ModelConfig(width=16, depth=1, heads=2, context=8)
 TEXT = b"all the world's a stage " * 999

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from daa_node.errors import UserError
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import DataFile, OwnFiles
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import LOCK, Wanted, open_wanted
 from daa_node.training.datasets.pictures import map_cifar, map_idx
+from daa_node.training.model_config import ModelConfig
 from tests.daa_node.training.datasets.picture_files import bars, write_cifar, write_idx
 
 MODEL = ModelConfig(kind="cnn", depth=2, width=8, picture_side=12)

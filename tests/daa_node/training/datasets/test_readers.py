@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 from daa_node.errors import UserError
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import OwnFiles
 from daa_node.training.datasets import jsonl, shakespeare
 from daa_node.training.datasets.catalogue import open_examples
@@ -27,6 +27,7 @@ from daa_node.training.datasets.tokens import (
     map_tokens,
     write_tokens,
 )
+from daa_node.training.model_config import ModelConfig
 
 SMALL = ModelConfig(width=16, depth=1, heads=2, context=8)
 

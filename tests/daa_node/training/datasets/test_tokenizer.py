@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from daa_node.errors import UserError
-from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import TokenizerFile
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import digest_of_content
 from daa_node.training.datasets.tokens import HEADER, map_tokens
+from daa_node.training.model_config import ModelConfig
 
 MODEL = ModelConfig(width=16, depth=1, heads=2, context=8, vocabulary=400)
 LINES = [f"All the world's a stage, line {number} of it.\n" for number in range(400)]

@@ -16,16 +16,12 @@ from daa_node.tensors import TensorSpec, parameter_count_of
 from daa_node.training.boundaries import Boundary, open_boundary
 from daa_node.training.boundary_files import file_of
 from daa_node.training.canary import NO_ROOT
-from daa_node.training.config import (
-    DataConfig,
-    InnerConfig,
-    ModelConfig,
-    TrainerConfig,
-    TrainingJob,
-)
+from daa_node.training.config import InnerConfig, TrainerConfig, TrainingJob
 from daa_node.training.core import Core, open_core
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.examples import Batch
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.opening import build_model, maker_of
 from daa_node.training.module_config import BuiltModule, ModuleTensor
 from daa_node.training.module_source import find_source

@@ -17,10 +17,12 @@ from daa_node.checkpoints.export import replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.model_folder import write_adapters
 from daa_node.genesis import Job, chain_facts
-from daa_node.training.config import DataConfig, EvaluationConfig, ModelConfig, TrainingJob
+from daa_node.training.config import EvaluationConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.evaluation import mean_loss
+from daa_node.training.model_config import ModelConfig
 from daa_node.updates.compression.codec import sizes_of
 from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.job import Founding

@@ -10,7 +10,9 @@ import pytest
 
 from daa_node.spot_checks.findings import difference
 from daa_node.training.boundaries import Boundary
-from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.config import InnerConfig, TrainingJob
+from daa_node.training.data_config import DataConfig
+from daa_node.training.model_config import ModelConfig
 from simnet.world.adversaries.cheating_core import CheatingCore
 from simnet.world.scenario import Cheat
 from tests.daa_node.training.cheats import Shown, Stage, own

@@ -15,10 +15,11 @@ import torch
 from daa_dag.ids import BlobRoot, Digest, NodeId, digest_of
 from daa_node.seams import StateRef, TrainOrder
 from daa_node.tensors import Float32Array, UInt8Array
-from daa_node.training.config import DIGIT_CLASSES, TrainingJob
+from daa_node.training.config import TrainingJob
 from daa_node.training.core import Core
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.model_config import DIGIT_CLASSES
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.grid import to_float32
