@@ -345,16 +345,6 @@ class Wiring:
         )
         return runner, scout, catch_up
 
-    def make_invitations(self, enrolments: EnrolmentRequests) -> Invitations:
-        parts, desk = self._parts, desk_of(enrolments)
-        outside = parts.clock, parts.entropy
-        told, events = self.relaying.told, parts.events
-        invitations = Invitations(
-            self.me, self.validators, desk, parts.work_store, outside, told, events
-        )
-        invitations.serve(self._requests, self._directory.node_of, self.contacts.blame)
-        return invitations
-
     def make_loop(
         self, runner: JobRunner, catch_up: CatchUp, agreement: WanBft, drain: trio.Event
     ) -> AutonomyLoop:
@@ -381,18 +371,30 @@ class Wiring:
             self._parts.transport.connected,
         )
 
-    def make_enrolments(self, agreement: WanBft) -> EnrolmentRequests:
-        made = EnrolmentRequests(
-            self._parts.keys,
+    def make_enrolments(self, agreement: WanBft) -> tuple[EnrolmentRequests, Invitations]:
+        """What is asked of the trainers' roll, and who comes with an invite."""
+        parts, contacts = self._parts, self.contacts
+        enrolments = EnrolmentRequests(
+            parts.keys,
             self.validators,
             self._signer,
             agreement,
             self._requests,
-            self.contacts.member_peers,
-            self._parts.transport.connected,
+            contacts.member_peers,
+            parts.transport.connected,
         )
-        made.wants = self._parts.config.enroll
-        return made
+        enrolments.wants = parts.config.enroll
+        invitations = Invitations(
+            self.me,
+            self.validators,
+            desk_of(enrolments),
+            parts.work_store,
+            (parts.clock, parts.entropy),
+            self.relaying.told,
+            parts.events,
+        )
+        invitations.serve(self._requests, self._directory.node_of, contacts.blame)
+        return enrolments, invitations
 
     def make_gossip(self) -> Gossip:
         parts, told = self._parts, self._member_list.told_height
