@@ -168,6 +168,9 @@ class MemoryPeers:
                     return
         raise Unavailable("nobody has it")
 
+    def sent_bytes(self, root: BlobRoot) -> int:
+        return 0  # who fetches reads its disk
+
     async def ask_page(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:
         member = next(m for m in self._world.members if m.me == node)
 
