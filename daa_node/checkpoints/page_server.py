@@ -87,7 +87,7 @@ class Pages:
 async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     """The top of what follows `block_id` here; None if it is our newest, or not on our chain.
 
-    Reads what the page shows, and the block above it.
+    Reads `block_id`, what the page shows, and the block above it.
     """
     path = await chain.path_up(block_id, PAGE_BLOCKS_MAX + 1)
     if not path:

@@ -173,7 +173,8 @@ async def test_a_page_counts_as_many_reads_as_it_took() -> None:
     pages = Pages(chain.chain)
     pages.serve(cast(Requests, SimpleNamespace(register=handlers.__setitem__)))
     asked = chain.blocks[20].id
-    for reads in (PAGE_BLOCKS_MAX + 1, 0):  # the second time it lies there
+    # what it shows, the one above, and the one that is asked about; then it lies there
+    for reads in (PAGE_BLOCKS_MAX + 2, 0):
         answer = await handlers[REQUEST](PeerId("somebody"), asked)
         assert answer == Answer(await pages.after(asked), reads * BLOCK_READ_COST_BYTES)
 

@@ -163,7 +163,9 @@ async def fetched(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None: 
 
 def asking(fetch: Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]) -> Peers:
     """Whom a round asks for updates."""
-    return cast(Peers, SimpleNamespace(fetch_update=fetch, reachable=set))
+    return cast(
+        Peers, SimpleNamespace(fetch_update=fetch, reachable=set, sent_bytes=lambda _root: 0)
+    )
 
 
 def all_are_here(collection: Collection, elapsed_s: float, since_s: float | None) -> str | None:
