@@ -64,7 +64,7 @@ OFFER_ACKED = EventName("offer_acked")  # round, author
 OFFER_ELIGIBLE = EventName("offer_eligible")  # round, author: a quorum acknowledged it
 OFFER_REFUSED = EventName("offer_refused")  # round, author, reason
 EPOCH_BEGAN = EventName("epoch_began")  # epoch, validators, stake, changes, dropped, expelled
-SET_DECIDED = EventName("set_decided")  # round, contributors, ours: whether we are in it, left_out
+SET_DECIDED = EventName("set_decided")  # round, contributors, left_out, ours: whether we are in it
 SET_EXECUTED = EventName("set_executed")  # round, wall_s
 EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers
 # round, height, vertex_id, loss_nats, contributors, wall_s, bytes_sent
