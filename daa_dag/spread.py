@@ -98,7 +98,9 @@ class _Fetcher:
     quickest_s: float = inf
     distance: dict[NodeId, bytes] = field(default_factory=dict)  # neighbours first
     introduced: dict[NodeId, None] = field(default_factory=dict)  # to be told of beside them
-    told: dict[NodeId, None] = field(default_factory=dict)  # whom it was told of
+    told: dict[NodeId, int] = field(default_factory=dict)  # of whom, and what they had
+    taken: int = 0  # how many of what it was offered it then had
+    named: int = 0  # how often others were told of it beside their neighbours
 
     def note_wait(self, wait_s: float) -> None:
         self.quickest_s = min(self.quickest_s, wait_s)
@@ -172,6 +174,7 @@ class Spread:
         fetcher.changed = self._news
         for index in [index for index in fetcher.out_s if gained >> index & 1]:
             wait_s = now_s - fetcher.out_s.pop(index)
+            fetcher.taken += 1
             self._patience.took(wait_s)
             fetcher.note_wait(wait_s)
         for index in indices_of(gained & self._offered & ~self._brought):
@@ -205,11 +208,11 @@ class Spread:
         yield from list(islice(unoffered, OFFERS_MAX))
         limit_s, others = self._patience.limit_s, self._brought & ~fetcher.held
         strangers = [
-            (node, other.held)
+            (node, fresh, other)
             for node, other in self._fetchers.items()
-            if other is not fetcher and node not in fetcher.told
+            if other is not fetcher and (fresh := other.held & ~fetcher.told.get(node, 0))
         ]
-        with_strangers = reduce(or_, (held for _, held in strangers), 0)
+        with_strangers = reduce(or_, (fresh for _, fresh, _ in strangers), 0)
         for index in orphans:
             if not others >> index & 1:
                 continue  # it is unoffered, or out, and may still come
@@ -231,7 +234,7 @@ class Spread:
         known = [node for node in near if self._fetchers[node].changed > heard]
         fresh = [node for node in fetcher.introduced if node in self._fetchers]
         fetcher.introduced.clear()
-        fetcher.told.update(dict.fromkeys([*near, *fresh]))
+        fetcher.told |= {node: self._fetchers[node].held for node in [*near, *fresh]}
         return [*known, *(node for node in fresh if node not in known)]
 
     def _check_invariants(self, fetcher: _Fetcher) -> None:
@@ -239,10 +242,17 @@ class Spread:
         assert not any(self._brought >> index & 1 for index in islice(self._unoffered, OFFERS_MAX))
 
 
-def _introduce(fetcher: _Fetcher, strangers: list[tuple[NodeId, int]], index: int) -> None:
-    """It is going to be told of one who has that chunk, unless it will be of enough others."""
+def _introduce(
+    fetcher: _Fetcher, strangers: list[tuple[NodeId, int, _Fetcher]], index: int
+) -> None:
+    """It is going to be told of one who has that chunk, unless it will be of enough others.
+
+    Of one who took what it was offered, before whoever just says so; and of each as often.
+    """
     if len(fetcher.introduced) < INTRODUCED_MAX:
-        node = next(node for node, held in strangers if held >> index & 1)
+        have = [(node, other) for node, fresh, other in strangers if fresh >> index & 1]
+        node, other = min(have, key=lambda each: (not each[1].taken, each[1].named))
+        other.named += 1
         fetcher.introduced[node] = None
 
 

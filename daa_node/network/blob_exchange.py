@@ -71,8 +71,9 @@ STAGGER_S_MAX = 5.0  # a quarter of what any answer may take
 # After enough sources have said that they lack a blob, the others have so long to say that they
 # hold it: a session and an answer, six round trips, where one takes half a second.
 LAST_CALL_S = 3.0
-# Where others fetch the same: without a chunk for so long holders are asked for everything, and so
-# they are when at this pace a quarter of the time would not do. No liar holds us up for longer.
+# Where others fetch the same: without a chunk for so long since one could be asked, or for as long
+# as a session may take to open, holders are asked for everything, and so they are when at this pace
+# a quarter of the time would not do. No liar holds us up for longer.
 STALL_S = 4.0
 DUE_SHARE = 0.25
 SOURCES_MAX = 64  # of one blob, with those that holders name: each names eight
@@ -202,6 +203,7 @@ class _Download:
         self._closed: set[NodeId] = set()  # holders that are asked for what they offer, no more
         self._relays: set[NodeId] = set()  # that we take chunks from, and have not given up
         self._gained_s = 0.0  # when the last chunk came
+        self._offered_s: float | None = None  # since when a holder spreads it to us
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
         self._why: dict[NodeId, str] = {}
         self._declined: set[NodeId] = set()
@@ -320,6 +322,8 @@ class _Download:
                 self._trying.discard(node_id)
                 if spreads:
                     self._closed.add(node_id)
+                    if self._offered_s is None:
+                        self._offered_s = self._gained_s = trio.current_time()
                 joined = PeerJoined(node_id, frozenset() if spreads else have, spreads)
                 await self._step([joined])
             case Told(_, shared):
@@ -456,7 +460,7 @@ class _Download:
             await self._step([PeerGained(node_id, None) for node_id in whole])
         if self._fetch is None:
             return
-        if self._closed and (now_s - self._gained_s > STALL_S or self._is_late(now_s)):
+        if self._closed and self._is_stalled(now_s):
             await self._open(sorted(self._closed))
         silent = [
             node_id
@@ -466,8 +470,11 @@ class _Download:
         lagging = [node_id for node_id in silent if self._fetch.owes(node_id)]
         await self._step([PeerLagging(node_id) for node_id in lagging])
 
-    def _is_late(self, now_s: float) -> bool:
-        """Whether a quarter of the time will not do, as things come."""
-        passed_s = now_s - self._began_s
+    def _is_stalled(self, now_s: float) -> bool:
+        """Whether nothing comes, or a quarter of the time will not do, as things come."""
+        stall_s = max(STALL_S, self._shared.pool.opening_limit_s)
+        if now_s - self._gained_s > stall_s:
+            return True
+        passed_s = now_s - (self._began_s if self._offered_s is None else self._offered_s)
         due_bytes = self._due_bytes * passed_s / (DUE_SHARE * self._deadline_s)
-        return passed_s > STALL_S and self.received_bytes < due_bytes
+        return passed_s > stall_s and self.received_bytes < due_bytes

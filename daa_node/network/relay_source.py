@@ -44,6 +44,7 @@ class RelaySource:
         self._banned = False
         self._heard_s = 0.0
         self._answered = False
+        self._is_open = False
         self.said = trio.Event()
         self.said.set()  # it spreads nothing
 
@@ -70,7 +71,11 @@ class RelaySource:
         self._scope.cancel()
 
     def is_silent(self, now_s: float, patience_s: float) -> bool:
-        return not self._answered and now_s - self._heard_s > patience_s
+        if self._answered:
+            return False
+        if not self._is_open:  # in a first round all open sessions with all, which takes its time
+            patience_s = max(patience_s, self._download.pool.opening_limit_s)
+        return now_s - self._heard_s > patience_s
 
     async def run(self) -> None:
         """Until the fetch is over, or the source is useless or banned."""
@@ -85,9 +90,11 @@ class RelaySource:
                             await self._wake.wait()
                         async with download.pool.lease(source) as lease:
                             reused, lease.clean = lease.reused, False
+                            self._is_open, self._heard_s = True, trio.current_time()
                             try:
                                 await self._take_turns(lease)
                             finally:
+                                self._is_open = False
                                 lease.clean = lease.clean and not self._banned
                 except PeerFault as fault:
                     download.on_fault(source.node_id, fault)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from daa_dag.ids import NodeId
+from daa_dag.spread import Patience
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.waits import Waits
 from daa_node.seams import BulkTransport, FrameStream, PeerId
@@ -48,9 +49,15 @@ class SessionPool:
     def __init__(self, bulk: BulkTransport) -> None:
         self._bulk = bulk
         self.waits = Waits()
+        self._openings = Patience()
         # the node, since when, and answers that are still unread; oldest first
         self._idle: OrderedDict[FrameStream, tuple[NodeId, float, int]] = OrderedDict()
         self._turns: dict[NodeId, trio.Semaphore] = {}
+
+    @property
+    def opening_limit_s(self) -> float:
+        """How long a session may take to open, by how long others took."""
+        return self._openings.limit_s
 
     @asynccontextmanager
     async def lease(self, source: Source) -> AsyncIterator[Lease]:
@@ -84,7 +91,9 @@ class SessionPool:
             await _close(stream)
         if mine and await _drop(mine[-1], unread):
             return Lease(mine[-1], reused=True)
+        began_s = trio.current_time()
         stream = await self._bulk.open(source.peer_id)
+        self._openings.took(trio.current_time() - began_s)
         if stream.node_id != source.node_id:
             await _close(stream)
             raise PeerFault("identity-mismatch", f"{source.peer_id} is another node")

@@ -139,3 +139,29 @@ def test_everybody_honest_has_all_in_the_end_and_first_copies_go_out_once(
     assert all(mask == whole for mask in held.values())
     if not liars:
         assert copies == Counter(range(chunk_count))
+
+
+def test_who_has_more_by_now_is_named_again_rather_than_another_copy_sent() -> None:
+    spread, count = Spread(2, 2), NEIGHBOURS_MAX + 6
+    first = spread.tell(node(0), 0, (), 0, 0.0).offered
+    for number in range(1, count):  # neighbours of each other; who is offered the rest keeps it
+        spread.tell(node(number), 0, (), 0, 0.0)
+    spread.tell(node(0), first, (), 0, 0.1)
+    far = next(  # one of whose neighbours it is none
+        number for number in range(2, count) if not spread.tell(node(number), 0, (), 0, 0.2).holders
+    )
+    spread.tell(node(far), 0, indices_of(first), 0, 0.3)
+    told = spread.tell(node(0), 3, (), 0, PATIENCE_S_MAX)
+    told = spread.tell(node(far), 0, indices_of(3 & ~first), told.news, PATIENCE_S_MAX)
+    assert (told.offered, told.holders) == (0, ((node(0), 3),))
+
+
+def test_who_took_a_chunk_is_named_before_who_just_claims_it() -> None:
+    spread, count = Spread(1, 1), 4 * NEIGHBOURS_MAX
+    for liar in range(count):
+        spread.tell(node(liar), 1, (), 0, 0.0)
+    assert spread.tell(node(count), 0, (), 0, 0.0).offered
+    spread.tell(node(count), 1, (), 0, 0.1)
+    for number in range(count + 1, count + 9):
+        told = spread.tell(node(number), 0, (0,), 0, 0.2)
+        assert node(count) in dict(told.holders)

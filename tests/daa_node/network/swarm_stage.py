@@ -98,6 +98,7 @@ class Bulk:
 
     async def open(self, peer_id: PeerId) -> FrameStream:
         peer = self._world.members[peer_id]
+        await trio.sleep(self._world.open_s)
         to_peer, from_us = trio.open_memory_channel[bytes](32)
         to_us, from_peer = trio.open_memory_channel[bytes](1)
         theirs = Paced(self._member.source.node_id, to_us, from_us)
@@ -132,6 +133,7 @@ class World:
 
     def __init__(self, nursery: trio.Nursery, receivers: int, chunk_s: float) -> None:
         self.nursery = nursery
+        self.open_s = 0.0  # how long a session takes to open
         self.members: dict[PeerId, Member] = {}
         self.author = self.add("author", chunk_s)
         self.author.shelf.writer.chunks = {index: chunk(index) for index in range(CHUNK_COUNT)}

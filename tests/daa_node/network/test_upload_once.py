@@ -67,6 +67,17 @@ def test_deltas_are_passed_on_and_what_few_ask_for_is_not(kind: str, copies: int
     in_swarm(play)
 
 
+@pytest.mark.parametrize(("receivers", "open_s"), [(8, 1.5), (8, 4.5), (20, 3.0)])
+def test_sessions_that_take_long_to_open_cost_no_copies(receivers: int, open_s: float) -> None:
+    async def play(world: World) -> None:
+        world.open_s = open_s
+        await world.fetch_all()
+        assert world.author.ratio <= 1.05
+        assert trio.current_time() < 3 * open_s + 1
+
+    in_swarm(play, receivers)
+
+
 def test_everybody_is_served_before_one_uplink_could_have_served_all() -> None:
     async def play(world: World) -> None:
         took_s = await world.fetch_all()

@@ -40,7 +40,7 @@ def test_a_contribution_leaves_its_author_about_once(receivers: int) -> None:
     facts = played(receivers).facts
     assert 1.0 <= facts["author_sent_over_size"] <= RATIO_MAX
     floor_ms = 40 * CHUNK_BYTES * 8 / MBIT_S / 1000  # of the author's own uplink
-    assert facts["whole_ms_last"] < 3 * floor_ms
+    assert facts["whole_ms_last"] < 3.5 * floor_ms
     assert facts["opened"] == 0
 
 
@@ -50,6 +50,12 @@ def test_liars_that_claim_everything_delay_a_fetch_by_seconds_at_most(kind: str)
     facts = played(9, adversaries=liars).facts
     assert facts["whole_ms_last"] < 10_000
     assert facts["author_sent_over_size"] <= RATIO_MAX + len(liars)
+
+
+def test_a_quarter_of_stallers_costs_an_author_less_than_two_copies() -> None:
+    liars = [{"kind": "staller", "nodes": [node]} for node in range(1, 6)]
+    facts = played(20, adversaries=liars, seed=1).facts
+    assert facts["author_sent_over_size"] < 2.0  # were all who claim it taken for holders: 2.65
 
 
 def test_a_run_repeats_and_another_seed_differs() -> None:
