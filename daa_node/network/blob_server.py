@@ -31,7 +31,7 @@ from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
 from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
-from daa_node.network.spreading import Part, Spreading
+from daa_node.network.spreading import SPREAD_KINDS, Part, Spreading
 from daa_node.network.untaken import Answer, Piece, Untaken, in_pieces
 from daa_node.network.upload_meter import UploadMeter
 from daa_node.prompt_lock import PromptLock
@@ -179,7 +179,9 @@ class BlobServer:
 
     async def _share(self, stream: FrameStream, request: ShareRequest) -> None:
         try:
-            if self._spreading is None:
+            if self._spreading is None or request.kind not in SPREAD_KINDS:
+                raise _Refuse(Refusal.UNKNOWN)
+            if not self.may_show(request.kind, request.root):
                 raise _Refuse(Refusal.UNKNOWN)
             blob = await self._opened(request.kind, request.root)
             if request.kind == SNAPSHOTS and await self._have(blob) is not None:

@@ -134,6 +134,17 @@ def test_a_partial_blob_is_resumed_and_its_damaged_chunks_are_wanted_again(
     assert bytes(again.view_blob("updates", MANIFEST.root)) == PAYLOAD
 
 
+def test_what_has_come_of_a_blob_is_read_before_it_is_whole(store: BlobDirectory) -> None:
+    partial = store.begin_blob("updates", MANIFEST)
+    for index in (0, 2):
+        partial.write_chunk(index, chunk(index))
+    target = bytearray(MANIFEST.sizes[2] + MANIFEST.sizes[0])
+    partial.read_into([2, 0], memoryview(target))
+    assert bytes(target) == chunk(2) + chunk(0)
+    with pytest.raises(StorageFailed, match="ends inside"):
+        partial.read_into([3], memoryview(bytearray(MANIFEST.sizes[3])))
+
+
 def test_a_finished_file_is_adopted_and_a_short_one_refused(store: BlobDirectory) -> None:
     path = store.records.scratch_file("state")
     path.write_bytes(PAYLOAD)

@@ -59,13 +59,13 @@ class Member:
         store = cast(BlobStore, self.shelf)
         swarm = Swarm(UnderWay(), world.source_of, lambda: os.urandom(16))
         self.spreading = Spreading(lambda: len(world.members) - 1, swarm)
-        server = BlobServer(
+        self.server = BlobServer(
             dict.fromkeys((KIND, "deltas", "boundaries"), store),
             None,
             bool,
             spreading=self.spreading,
         )
-        self.handler: FrameHandler = server.serve
+        self.handler: FrameHandler = self.server.serve
         self.bulk = Bulk(world, self)
         self.fetcher = BlobFetcher(self.source.node_id, self.bulk, self._blame, swarm)
         self.whole_s: float | None = None

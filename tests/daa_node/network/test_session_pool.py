@@ -6,10 +6,12 @@ import trio
 import trio.testing
 
 from daa_node.network.session_pool import (
+    CLOSE_TIMEOUT_S,
     IDLE_REUSE_S,
     SESSIONS_PER_SOURCE_MAX,
     SessionPool,
 )
+from daa_node.seams import FrameStream
 from tests.daa_node.network.bulk_stage import (
     MemoryBulk,
     scripted,
@@ -74,4 +76,44 @@ async def test_a_session_with_each_of_a_hundred_is_kept_for_the_next_round() -> 
                 async with pool.lease(source):
                     pass
         assert len(bulk.opened) == len(sources)
+        await pool.aclose()
+
+
+async def test_an_answer_that_nobody_read_is_dropped_before_the_next_is() -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+
+        async def echo(stream: FrameStream) -> None:
+            while (frame := await stream.receive_frame()) is not None:
+                await stream.send_frame(frame)
+
+        alice = bulk.add("alice", echo)
+        pool = SessionPool(bulk)
+        async with pool.lease(alice) as lease:
+            await lease.stream.send_frame(b"unread")
+            lease.unread = 1
+        async with pool.lease(alice) as lease:
+            assert lease.reused
+            await lease.stream.send_frame(b"mine")
+            assert await lease.stream.receive_frame() == b"mine"
+        await pool.aclose()
+
+
+async def test_a_session_whose_unread_answer_never_comes_is_closed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+
+        async def silent(stream: FrameStream) -> None:
+            while await stream.receive_frame() is not None:
+                pass
+
+        alice = bulk.add("alice", silent)
+        pool = SessionPool(bulk)
+        async with pool.lease(alice) as lease:
+            lease.unread = 1
+        async with pool.lease(alice) as lease:
+            assert not lease.reused
+        assert trio.current_time() <= 2 * CLOSE_TIMEOUT_S
         await pool.aclose()

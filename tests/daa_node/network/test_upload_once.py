@@ -3,19 +3,22 @@
 import pytest
 import trio
 
-from daa_dag.spread import SPREAD_CHUNKS_MIN
+from daa_dag.spread import SPREAD_CHUNKS_MIN, mask_of
 from daa_node.errors import Unavailable
 from daa_node.network.blob_exchange import STALL_S
-from daa_node.network.spreading import SHARES_AT_ONCE, SHARES_PER_S
+from daa_node.network.spreading import SHARES_AT_ONCE, SHARES_PER_S, Part
 from daa_node.seams import FrameStream
 from daa_node.wire.blob_messages import (
+    Chunks,
     ChunksRequest,
+    Refused,
     Shared,
     ShareRequest,
     decode_answer,
     decode_request,
     encode_chunks,
     encode_request,
+    encode_shared,
 )
 from tests.daa_node.network.swarm_stage import (
     CHUNK_COUNT,
@@ -76,6 +79,21 @@ def test_sessions_that_take_long_to_open_cost_no_copies(receivers: int, open_s: 
         assert trio.current_time() < 3 * open_s + 1
 
     in_swarm(play, receivers)
+
+
+def test_a_stall_begins_when_a_holder_can_be_asked() -> None:
+    async def play(world: World) -> None:
+        world.open_s = 9.0  # longer than any stall
+
+        async def calm_down() -> None:
+            await trio.sleep(8.9)
+            world.open_s = 0.0
+
+        world.nursery.start_soon(calm_down)
+        await world.fetch_all()
+        assert world.author.ratio <= 1.05
+
+    in_swarm(play)
 
 
 def test_everybody_is_served_before_one_uplink_could_have_served_all() -> None:
@@ -230,3 +248,65 @@ def test_who_comes_late_gets_it_from_those_that_have_it_by_then() -> None:
         assert world.author.ratio - sent_before < 0.5
 
     in_swarm(play)
+
+
+async def asked(member: Member, world: World, request: bytes) -> object:
+    stream = await world.receivers[0].bulk.open(member.source.peer_id)
+    await stream.send_frame(request)
+    answer = decode_answer(await stream.receive_frame() or b"")
+    await stream.aclose()
+    return answer
+
+
+def test_what_may_not_be_seen_is_offered_to_nobody_nor_served_in_part() -> None:
+    async def play(world: World) -> None:
+        author, half = world.author, world.receivers[1]
+        half.shelf.writer.chunks = {0: chunk(0)}
+        part = Part(MANIFEST, half.shelf.writer, {0})
+        half.spreading.under_way.begin((KIND, MANIFEST.root), part)
+        wish = encode_request(ChunksRequest(KIND, MANIFEST.root, (0,)))
+        assert isinstance(await asked(author, world, share(0)), Shared)
+        assert isinstance(await asked(half, world, wish), Chunks)
+        for member in (author, half):
+            member.server.may_show = lambda _kind, _root: False
+        assert isinstance(await asked(author, world, share(0)), Refused)
+        assert isinstance(await asked(half, world, wish), Refused)
+
+    in_swarm(play)
+
+
+def test_only_what_many_fetch_is_spread() -> None:
+    async def play(world: World) -> None:
+        request = encode_request(ShareRequest("boundaries", MANIFEST.root, 0, (), 0))
+        assert isinstance(await asked(world.author, world, request), Refused)
+
+    in_swarm(play)
+
+
+def test_who_is_named_as_a_holder_and_holds_nothing_is_not_blamed() -> None:
+    async def play(world: World) -> None:
+        honest, named = world.author.handler, world.add("named")
+        mask = mask_of(range(CHUNK_COUNT))
+
+        async def lying(stream: FrameStream) -> None:
+            await honest(Naming(stream, Shared(1, 0, ((named.source.node_id, mask),))))
+
+        world.author.handler = lying
+        took_s = await world.fetch_all(world.receivers[:1])
+        assert took_s < 2 * STALL_S  # it stalls, and asks the author for everything
+        assert not world.receivers[0].faults
+
+    in_swarm(play)
+
+
+class Naming:
+    """Says, whatever is asked of it to be spread, who has it all."""
+
+    def __init__(self, inner: FrameStream, answer: Shared) -> None:
+        self._inner, self._answer = inner, encode_shared(answer)
+        self.node_id = inner.node_id
+        self.receive_frame, self.aclose = inner.receive_frame, inner.aclose
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+        is_share = isinstance(decode_answer(bytes(payload)), Shared)
+        await self._inner.send_frame(self._answer if is_share else payload)
