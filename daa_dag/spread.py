@@ -16,6 +16,7 @@ never offered change nothing.
 
 Invariants, checked after every step:
   * no fetcher is offered more than OFFERS_MAX chunks that it does not have yet;
+  * no fetcher has more than NEIGHBOURS_MAX neighbours: what is kept grows with the fetchers alone;
   * no chunk is unoffered that was offered and that somebody says it has.
 """
 
@@ -96,7 +97,7 @@ class _Fetcher:
     out_s: dict[int, float] = field(default_factory=dict)  # chunk -> since when it is out to it
     window: int = OFFERS_START
     quickest_s: float = inf
-    distance: dict[NodeId, bytes] = field(default_factory=dict)  # neighbours first
+    near: list[tuple[bytes, NodeId]] = field(default_factory=list)  # neighbours, nearest first
     introduced: dict[NodeId, None] = field(default_factory=dict)  # to be told of beside them
     told: dict[NodeId, int] = field(default_factory=dict)  # of whom, and what they had
     taken: int = 0  # how many of what it was offered it then had
@@ -137,7 +138,7 @@ class Spread:
         """
         fetcher = self._fetchers.get(peer)
         if fetcher is None:
-            fetcher = self._fetchers[peer] = _Fetcher(window=self._start)
+            fetcher = self._welcome(peer)
         self._note_held(fetcher, have & self._all, now_s)
         self._call_back(now_s)
         for index in self._choice(fetcher, orphans, now_s):
@@ -153,6 +154,20 @@ class Spread:
         fetcher = self._fetchers.pop(peer, None)
         if fetcher is not None:
             self._take_back(fetcher, list(fetcher.out_s))
+            for other in self._fetchers.values():
+                other.near = [place for place in other.near if place[1] != peer]
+
+    def _welcome(self, peer: NodeId) -> _Fetcher:
+        """A new one, with its nearest; to others it may be nearer than some that they have."""
+        new = _Fetcher(window=self._start)
+        for node, other in self._fetchers.items():
+            place = (bytes(digest_of(node + peer)), peer)
+            if len(other.near) < NEIGHBOURS_MAX or place < other.near[-1]:
+                other.near = sorted([*other.near, place])[:NEIGHBOURS_MAX]
+        distances = sorted((bytes(digest_of(peer + node)), node) for node in self._fetchers)
+        new.near = distances[:NEIGHBOURS_MAX]
+        self._fetchers[peer] = new
+        return new
 
     def _offer(self, fetcher: _Fetcher, index: int, now_s: float) -> None:
         self._offered |= 1 << index
@@ -226,11 +241,7 @@ class Spread:
     def _told(self, peer: NodeId, heard: int) -> list[NodeId]:
         """Of whom it hears: of neighbours with more than it has heard of, and of new ones."""
         fetcher = self._fetchers[peer]
-        for node in self._fetchers:
-            if node != peer and node not in fetcher.distance:
-                fetcher.distance[node] = digest_of(peer + node)
-        near = [node for node in fetcher.distance if node in self._fetchers]
-        near = sorted(near, key=fetcher.distance.__getitem__)[:NEIGHBOURS_MAX]
+        near = [node for _, node in fetcher.near]
         known = [node for node in near if self._fetchers[node].changed > heard]
         fresh = [node for node in fetcher.introduced if node in self._fetchers]
         fetcher.introduced.clear()
@@ -239,6 +250,7 @@ class Spread:
 
     def _check_invariants(self, fetcher: _Fetcher) -> None:
         assert len(fetcher.out_s) <= OFFERS_MAX
+        assert len(fetcher.near) <= NEIGHBOURS_MAX
         assert not any(self._brought >> index & 1 for index in islice(self._unoffered, OFFERS_MAX))
 
 

@@ -165,3 +165,22 @@ def test_who_took_a_chunk_is_named_before_who_just_claims_it() -> None:
     for number in range(count + 1, count + 9):
         told = spread.tell(node(number), 0, (0,), 0, 0.2)
         assert node(count) in dict(told.holders)
+
+
+def test_who_left_is_nobody_s_neighbour_and_who_comes_back_is_one_once() -> None:
+    spread, count = Spread(40, 1), 3 * NEIGHBOURS_MAX
+    for number in range(count):
+        spread.tell(node(number), 0, (), 0, 0.0)
+    spread.forget(node(1))
+    assert all(node(1) not in named(spread, number) for number in (0, 2, 3))
+    for _ in range(2):
+        for number in range(count):
+            spread.tell(node(number), 1, (), 0, 0.0)
+    assert node(1) in [name for number in range(count) for name in named(spread, number)]
+    for number in range(count):
+        assert len(set(named(spread, number))) == len(named(spread, number)) <= NEIGHBOURS_MAX
+        assert node(number) not in named(spread, number)
+
+
+def named(spread: Spread, number: int) -> list[NodeId]:
+    return [name for name, _ in spread.tell(node(number), 1, (), 0, 0.0).holders]
