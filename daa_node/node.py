@@ -14,7 +14,6 @@ import trio
 from daa_node.agreement.wan_bft import WanBft, see_others_through, until_hopeless
 from daa_node.api.trainers import TrainerHandlers
 from daa_node.autonomy.loop import AutonomyLoop
-from daa_node.checkpoints.scrub import Scrub
 from daa_node.errors import TrainerFailed
 from daa_node.genesis import chain_facts
 from daa_node.node_parts import NodeParts
@@ -80,7 +79,7 @@ class _Node:
             nursery.start_soon(wiring.relaying.run)
             nursery.start_soon(scout.run)
             nursery.start_soon(runner.snapshots.packing.keep)
-            nursery.start_soon(Scrub(wiring.chain, parts.events).run)
+            nursery.start_soon(runner.snapshots.scrub.run)
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)
             nursery.start_soon(wiring.kept_health.run)

@@ -130,6 +130,7 @@ class Handlers:
             "model_root": vertex.model_root.hex(),
             "loss_nats": runner.history.loss_nats,
             "alarm": runner.history.loss_watch.alarm,
+            "damaged": list(runner.snapshots.scrub.found),
             "validators": {
                 "reachable": len(reachable & committee.stake_of.keys()),
                 "total": len(committee.validators),

@@ -17,6 +17,7 @@ from daa_dag.retention import Prunable, Retention, prunable
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS, STATES
 from daa_node.checkpoints.packing import Packing
+from daa_node.checkpoints.scrub import Scrub
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
@@ -36,6 +37,7 @@ class Snapshots:
         self._retention = retention
         self._log = log
         self.packing = Packing(chain, retention, log)
+        self.scrub = Scrub(chain, log)
         self._due: Vertex | None = None  # published, its states not yet in the chain
 
     def published(self, vertex: Vertex) -> None:

@@ -76,6 +76,11 @@ class GroupWriter:
             await self._delete(names)
             await self._discard_note()
 
+    async def settle(self) -> None:
+        """Wait for whoever writes, and finish what was cut off: no file is half gone then."""
+        async with self._writing:
+            await self._finish_last_write()
+
     async def pack(self, kinds: Sequence[str], is_due: Callable[[], Awaitable[bool]]) -> int:
         """Move files of these kinds into a pack if that is due; how many it moved.
 

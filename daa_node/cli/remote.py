@@ -11,6 +11,7 @@ from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
 
+DAMAGED_SHOWN = 5
 PAIRS_TOLD_MAX = 8  # kinds of devices: a member may name any
 # What each action takes: its flag, whether it must be given, and with what.
 FLAG_OF: Mapping[str, tuple[str, bool, str]] = {
@@ -71,6 +72,10 @@ def status(root: Path, as_json: bool) -> None:
         report.put(f"volunteers  {there['sessions']} of {there['sessions_max']}")
     if answer["alarm"] is not None:
         report.put(f"ALARM       {answer['alarm']}")
+    for what in answer["damaged"][:DAMAGED_SHOWN]:
+        report.put(f"DAMAGED     {what}")
+    if len(answer["damaged"]) > DAMAGED_SHOWN:
+        report.put("DAMAGED     and more: daa-node logs has record_damaged for each")
     if answer.get("waiting"):
         report.put(f"waiting     {answer['waiting']}")
     if answer.get("ended_because"):

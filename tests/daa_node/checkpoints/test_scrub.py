@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from daa_dag.retention import Retention
 from daa_node.checkpoints import scrub
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import KINDS
 from daa_node.checkpoints.scrub import Scrub
+from daa_node.checkpoints.snapshots import prune
 from daa_node.observability.events import EventLog
 from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, files_under, make_chain
 
@@ -90,3 +92,59 @@ def test_it_reads_no_faster_than_it_may(
         assert trio.current_time() - before_s > len(path)
 
     trio.run(run, clock=autojump_clock)
+
+
+def test_what_a_chain_has_lost_is_named_and_what_it_never_had_is_not(tmp_path: Path) -> None:
+    """Of a daemon that runs: a start notices most of it, unless other packs make up the number."""
+    maker = make_chain(tmp_path, 4)
+    wanted = {"blocks", "vertices", "certificates"}
+
+    async def run() -> None:
+        await maker.open()
+        scrub_ = Scrub(maker.chain, EventLog(lambda: 0))
+        assert await scrub_.once() == []
+        for kind in wanted:
+            for path in files_under(maker.chain_directory / kind):
+                aside = path.rename(tmp_path / "aside")
+                found = await scrub_.once()
+                assert [what for what in found if path.name in what] == [
+                    f"{kind}/{path.name} is missing"
+                ]
+                assert scrub_.found == tuple(found)
+                aside.rename(path)
+        # As in a node that has followed the headers alone: the newest vertex is still to come.
+        vertex_id = maker.newest.vertex_id
+        (maker.chain_directory / "vertices" / vertex_id.hex()).unlink()
+        (maker.chain_directory / "certificates" / f"{vertex_id.hex()}.exec").unlink()
+        await maker.open()
+        assert await Scrub(maker.chain, EventLog(lambda: 0)).once() == []
+
+    trio.run(run)
+
+
+def test_a_state_is_read_piece_by_piece_and_may_go_meanwhile(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrub, "BYTES_PER_S", scrub.HEADERS_BYTES)
+    maker, told = ChainMaker(tmp_path), list[str]()
+    read = maker.store.get_record
+    at_s: list[float] = []
+
+    async def timed(kind: str, name: str) -> bytes | None:
+        if kind == "chunks":
+            if not at_s:
+                assert await prune(maker.chain, Retention(vertices_restorable=1)) > 0
+            at_s.append(trio.current_time())
+        return await read(kind, name)
+
+    async def run() -> None:
+        await maker.open()
+        for _ in range(5):
+            await maker.publish(await maker.make_round())
+        monkeypatch.setattr(maker.store, "get_record", timed)
+        log = EventLog(lambda: 0, lambda event: told.append(event["name"]))
+        assert await Scrub(maker.chain, log).once() == []
+
+    trio.run(run, clock=autojump_clock)
+    assert told == ["chain_scrubbed"]
+    assert len(set(at_s)) == len(at_s) > 2  # each after a pause
