@@ -74,8 +74,8 @@ def _roll_value(roll: Roll) -> canonical.Value:
     rules, entries = roll.rules, list[canonical.Value]()
     for e in roll.entries:
         entries.append([e.name, e.keys, e.voucher, e.since, e.seen, e.planned, e.until])
-    limits = [rules.admission.value, rules.per_voucher, rules.roll_max, rules.contributors_max]
-    return [[*limits], entries, roll.round, roll.seed]
+    limits = (rules.per_voucher, rules.roll_max, rules.contributors_max, rules.listed_max)
+    return [[rules.admission.value, *limits], entries, roll.round, roll.seed]
 
 
 def _roll_from(value: Any) -> Roll:

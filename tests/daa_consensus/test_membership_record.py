@@ -16,7 +16,7 @@ from tests.daa_consensus.bft.simulation import committee_of, node_id
 from tests.daa_consensus.test_membership import operation, random_action
 
 ROLL = Roll(
-    RollRules(Admission.VOUCHED, per_voucher=3, roll_max=9, contributors_max=20),
+    RollRules(Admission.VOUCHED, per_voucher=3, roll_max=9, contributors_max=20, listed_max=30),
     (
         Entry(node_id(180), b"keys", None, since=2, seen=5, planned=6),
         Entry(node_id(181), b"others", node_id(1), since=3, seen=4, planned=2, until=9),
@@ -24,6 +24,11 @@ ROLL = Roll(
     round=7,
     seed=Digest(bytes([8]) * 32),
 )
+
+
+def differs(value: object) -> int:
+    """How many fields of the record have what a new one has not."""
+    return sum(getattr(value, f.name) != f.default for f in fields(value))  # type: ignore[arg-type]
 
 
 def again(now: Membership) -> Membership:
@@ -36,6 +41,10 @@ def test_every_field_is_written() -> None:
     """A field that is new to a membership is to be written, and read, in the record, too."""
     written = membership_value(Membership(committee_of([1])))
     assert set(written) == {field.name for field in fields(Membership)}
+    # nor is a field of the roll that is compared below what it is without a record
+    assert differs(ROLL.rules) == len(fields(RollRules))
+    assert differs(ROLL) == len(fields(Roll)) - 1  # of `asked` nothing is left between two sets
+    assert differs(ROLL.entries[1]) == len(fields(Entry))
 
 
 @pytest.mark.parametrize("seed", range(10))

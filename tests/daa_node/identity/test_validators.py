@@ -1,5 +1,6 @@
 """The history of validators: led on by final blocks, asked by everybody who checks a signature."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,14 @@ import pytest
 from daa_consensus.bft.evidence import conflict, encode_evidence
 from daa_consensus.bft.messages import AbortPayload, Block, SetPayload, genesis_block
 from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.enrolment import (
+    Enroll,
+    Enrolment,
+    Retire,
+    TrainerRequest,
+    Vouch,
+    encode_enrolment,
+)
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
@@ -22,8 +31,9 @@ from daa_consensus.operations import (
     encode_operation,
     signers_of,
 )
+from daa_consensus.roll import Admission, Roll, RollRules
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
-from daa_dag.ids import ChainId, VertexId
+from daa_dag.ids import ChainId, Digest, NodeId, VertexId
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.messages import Asked, Greeting, Message, Position, Stated
 from daa_node.errors import PeerFault
@@ -164,6 +174,73 @@ def test_a_record_tells_a_later_process_all_that_the_chain_told() -> None:
     more = epoch_of_blocks(100, [])
     assert later.follow(more) == ahead.follow(more)
     assert later.now == ahead.now
+
+
+TRAINERS = [NodeKeys.from_seed(b"trainer %d" % i) for i in range(6)]
+
+
+def history_with_roll() -> Validators:
+    """Of a network in which members vouch for trainers."""
+    roll = Roll(RollRules(Admission.VOUCHED, per_voucher=2, contributors_max=6))
+    committee = Committee(tuple(Validator(keys.node_id, 1) for keys in KEYS))
+    return Validators(
+        CHAIN,
+        3,
+        Membership(committee, roll=roll),
+        {keys.node_id: keys.ml_dsa_public_key for keys in KEYS},
+        {keys.node_id: keys.peer_id for keys in KEYS},
+        [keys.node_id for keys in KEYS[:3]],
+    )
+
+
+def random_round(number: int, rng: random.Random) -> list[Block]:
+    """Trainers ask to come and to go, members vouch, some contribute, and one may lie."""
+    asked: list[Enrolment] = []
+    for keys in rng.sample(TRAINERS, 2):
+        enroll = TrainerRequest(Enroll(keys.node_id, card(keys)), number + 5)
+        vouch = TrainerRequest(Vouch(rng.choice(KEYS).node_id, enroll.id), number + 5)
+        asked += [Enrolment(enroll, b"-"), Enrolment(vouch, b"-")]
+        if rng.randrange(2):
+            asked.append(
+                Enrolment(TrainerRequest(Retire(keys.node_id, keys.node_id), number + 5), b"-")
+            )
+    operations = tuple(map(encode_enrolment, asked))
+    evidence = (
+        (equivocation(rng.choice(TRAINERS), history().domain(0)),) if rng.randrange(6) == 0 else ()
+    )
+    decided, closing = blocks_of_round(number, (number - 1) // 3, [], evidence)
+    assert isinstance(decided.payload, SetPayload)
+    payload = replace(decided.payload, operations=operations)
+    decided = replace(decided, payload=payload)
+    return [decided, replace(closing, parent_id=decided.id)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_of_a_chain_with_trainers_leads_on_to_the_same(seed: int) -> None:
+    """Cut anywhere, between a set and its closing as well."""
+    rng, ahead, left = random.Random(seed), history_with_roll(), set[NodeId]()
+    roots, drawn = dict[int, Digest](), dict[int, tuple[NodeId, ...]]()
+    for number in range(1, 40):
+        for block in random_round(number, rng):
+            later = history_with_roll()
+            recall(later, decode_validators(encode_validators(record_of(ahead))))
+            assert record_of(later) == record_of(ahead)
+            for each in (later, ahead):
+                each.follow([block])
+            assert record_of(later) == record_of(ahead)
+            assert (later.listeners, later.limits) == (ahead.listeners, ahead.limits)
+            assert later.contributors(number) == ahead.contributors(number)
+            if isinstance(block.payload, SetPayload):
+                roots[number] = ahead.now.roll.root
+        drawn[number + 1] = ahead.contributors(number + 1)
+        left |= set(record_of(ahead).gone)
+    for number, root in roots.items():  # what was long ago is told as it was then
+        assert later.rolls.root(number) == root
+    for number, names in drawn.items():
+        if number < max(drawn):
+            assert later.contributors(number) == names
+    assert left
+    assert len(record_of(ahead).rolls.drawn) > 10
 
 
 def test_a_year_of_epochs_takes_no_room_in_a_record() -> None:
