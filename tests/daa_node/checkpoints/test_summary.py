@@ -162,15 +162,22 @@ def test_one_of_a_chain_that_has_lost_a_pack_is_not_believed(tmp_path: Path) -> 
     trio.run(run)
 
 
+@pytest.mark.parametrize("what", ["a final block", "a vertex"])
 def test_nothing_is_packed_that_the_summary_could_not_name_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     maker = ChainMaker(tmp_path)
+
+    async def nothing(*_: object) -> None:
+        pass
 
     async def run() -> None:
         await maker.open()
         with monkeypatch.context() as patch:
-            patch.setattr(maker.chain, "advance", lambda *_: None)  # it is about to be called
+            if what == "a vertex":  # these are about to be called
+                patch.setattr(maker.chain.heights, "add", nothing)
+            else:
+                patch.setattr(maker.chain, "advance", lambda *_: None)
             await maker.publish(await maker.make_round())
             assert await maker.chain.pack(KINDS, 1) == 0
         await maker.open()
