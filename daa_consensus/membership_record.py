@@ -73,8 +73,8 @@ def _roll_value(roll: Roll) -> canonical.Value:
     assert not roll.asked, "no set is being read"
     rules, entries = roll.rules, list[canonical.Value]()
     for e in roll.entries:
-        entries.append([e.name, e.keys, e.voucher, e.since, e.seen, e.planned, e.until])
-    limits = (rules.per_voucher, rules.roll_max, rules.contributors_max, rules.listed_max)
+        entries.append([e.name, e.keys, e.voucher, e.since, e.missed, e.planned, e.until])
+    limits = [rules.per_voucher, rules.roll_max, rules.contributors_max, rules.listed_max]
     return [[rules.admission.value, *limits], entries, roll.round, roll.seed]
 
 

@@ -2,7 +2,7 @@
 
     enroll (and vouch) in a set -> entered -> ready two rounds later -> drawn, or waits
                                       |  ^
-            16 rounds in no set: idle `--` enroll again
+          drawn 16 times, in no set: idle `--` enroll again
             retire, a voucher that goes, evidence -> gone
 
 `closed` takes nobody, `vouched` whom a member vouches for, `open` whoever asks. What a set of round
@@ -17,9 +17,10 @@ once, as of members.
   * A trainer goes with its voucher, convicted or not: else a member could vouch, go, come back and
     vouch again. Who has gone may enroll once more, and another member vouch for it. Only a seat
     that is handed to another key takes its trainers along.
-  * Who was in no set for IDLE_ROUNDS rounds is in no plan, and keeps its place. Enrolling again
-    says that it is back. In an open network its place is another's once it has idled for
-    FORGOTTEN_ROUNDS; elsewhere its voucher may retire it.
+  * Who was drawn IDLE_ROUNDS times since it was in a set last is in no plan, and keeps its place: a
+    round for which it was not drawn, it has not missed. Enrolling again says that it is back. In an
+    open network its place is another's once it has idled for FORGOTTEN_ROUNDS; elsewhere its
+    voucher may retire it.
   * Where more are ready than a round has room for, they are drawn by lot from the parent's id.
     A trainer has as many lots as rounds that it has waited; who has waited for twice as long as
     one turn of all would take comes before every lot. So nobody waits for ever.
@@ -39,7 +40,8 @@ from daa_dag import canonical
 from daa_dag.ids import DIGEST_BYTES, Digest, NodeId, tagged_digest
 
 EFFECT_ROUNDS = 2  # from the set that says it to the first round in which it holds
-IDLE_ROUNDS = 16  # a restart, a partition and a night's backup are shorter where rounds are short
+# Missed: a restart, a partition and a night's backup are shorter where rounds are short.
+IDLE_ROUNDS = 16
 FORGOTTEN_ROUNDS = 4096  # days of rounds of a minute
 ROUND_AFTER_ALL = 2**62
 # Ahead: for so long a request that was signed may be carried, by whoever has it. Whoever waits for
@@ -74,16 +76,26 @@ class Entry:
     keys: bytes
     voucher: NodeId | None
     since: int  # the first round in which it may contribute
-    seen: int  # the newest round in which a set had it, or from which on it is back
+    missed: int  # rounds for which it was drawn since a set had it, or since it is back
     planned: int  # the newest round for which it was drawn; the one before `since` at first
     until: int | None = None  # the first round in which it may not any more
 
     def is_ready(self, round_number: int) -> bool:
         here = self.since <= round_number and (self.until is None or round_number < self.until)
-        return here and not self.is_idle(round_number)
+        return here and not self.is_idle
 
-    def is_idle(self, round_number: int) -> bool:
-        return round_number - self.seen > IDLE_ROUNDS
+    @property
+    def is_idle(self) -> bool:
+        return self.missed >= IDLE_ROUNDS
+
+    def is_drawn(self, round_number: int) -> bool:
+        return self.planned == round_number and self.since <= round_number
+
+    def after_set(self, round_number: int, is_in: bool) -> "Entry":
+        """With what the set of the round says of it."""
+        if is_in:
+            return replace(self, missed=0)
+        return replace(self, missed=self.missed + 1) if self.is_drawn(round_number) else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +127,7 @@ class Roll:
         if not self.entries:
             return EMPTY_ROOT
         entries: list[canonical.Value] = [
-            [e.name, e.keys, e.voucher, e.since, e.seen, e.planned, e.until] for e in self.entries
+            [e.name, e.keys, e.voucher, e.since, e.missed, e.planned, e.until] for e in self.entries
         ]
         return Digest(tagged_digest("trainers-roll", entries))
 
@@ -129,9 +141,7 @@ class Roll:
         """Who has a place and does not idle: those who write and are written to."""
         after = self.round + 1
         return frozenset(
-            e.name
-            for e in self.entries
-            if not e.is_idle(after) and (e.until is None or after <= e.until)
+            e.name for e in self.entries if not e.is_idle and (e.until is None or after <= e.until)
         )
 
     def lacks_round(self, round_number: int) -> bool:
@@ -185,7 +195,7 @@ class Roll:
         if entry is not None:  # it says that it is back
             if entry.until is not None:
                 return "it goes from the roll: ask again once it has gone"
-            return None if entry.is_idle(self.round + 1) else "it is on the roll already"
+            return None if entry.is_idle else "it is on the roll already"
         if self.rules.admission is Admission.CLOSED:
             return "the network is closed: its genesis names all trainers"
         if subject in members:
@@ -237,10 +247,7 @@ class Roll:
         for request in requests:
             if now.admits(request, members, convicted):
                 now = now.with_request(round_number, request)
-        entries = tuple(
-            replace(e, seen=max(e.seen, round_number)) if e.name in authors else e
-            for e in now.entries
-        )
+        entries = tuple(e.after_set(round_number, e.name in authors) for e in now.entries)
         return replace(now, entries=entries, round=round_number, asked=())
 
     def begun(
@@ -250,7 +257,8 @@ class Roll:
         kept, is_open = [], self.rules.admission is Admission.OPEN
         for entry in self.entries:
             gone = entry.until is not None and entry.until <= round_number
-            forgotten = is_open and round_number - entry.seen > FORGOTTEN_ROUNDS
+            is_over = round_number - entry.planned > FORGOTTEN_ROUNDS
+            forgotten = is_open and entry.is_idle and is_over
             if gone or forgotten or entry.name in members:
                 continue
             if entry.name in convicted:
@@ -268,7 +276,7 @@ class Roll:
                 known = self.entry_of(subject)
                 if known is not None:
                     back = round_number + EFFECT_ROUNDS
-                    return self._with(replace(known, since=back, seen=back))
+                    return self._with(replace(known, since=back, missed=0))
                 if self.rules.admission is Admission.OPEN:
                     return self._entered(round_number, subject, keys, None)
                 return replace(self, asked=(*self.asked, Asked(subject, keys, request.id)))
@@ -286,7 +294,7 @@ class Roll:
         self, round_number: int, name: NodeId, keys: bytes, voucher: NodeId | None
     ) -> "Roll":
         since = round_number + EFFECT_ROUNDS
-        entry = Entry(name, keys, voucher, since, since, since - 1)
+        entry = Entry(name, keys, voucher, since, 0, since - 1)
         entries = sorted([*self.entries, entry], key=lambda each: each.name)
         return replace(self, entries=tuple(entries))
 
@@ -321,7 +329,7 @@ class Roll:
 
     def planned(self, round_number: int) -> list[Entry]:
         """Who was drawn for the round, sorted by name."""
-        return [e for e in self.entries if e.planned == round_number and e.since <= round_number]
+        return [entry for entry in self.entries if entry.is_drawn(round_number)]
 
 
 NOBODY = Roll()
@@ -329,7 +337,7 @@ NOBODY = Roll()
 
 def fixed(rules: RollRules, keys: Mapping[NodeId, bytes]) -> Roll:
     """The roll as it begins: the trainers that a genesis names, whom nobody vouches for."""
-    return Roll(rules, tuple(Entry(name, keys[name], None, 1, 1, 1) for name in sorted(keys)))
+    return Roll(rules, tuple(Entry(name, keys[name], None, 1, 0, 1) for name in sorted(keys)))
 
 
 def draw(ready: Sequence[Entry], round_number: int, seed: Digest, room: int) -> list[Entry]:

@@ -110,7 +110,7 @@ class EnrolmentRequests:
             return False
         if entry is None:
             return self.wants and now.roll.rules.admission is not Admission.CLOSED
-        return entry.until is None and entry.is_idle(now.roll.round + 1)
+        return entry.until is None and entry.is_idle
 
     async def enroll(self) -> Enrolment:
         """Ask the members that are connected to be let in, or back. Raises UserError."""
@@ -218,9 +218,9 @@ class EnrolmentRequests:
                     "peer_id": self.validators.peer_ids.get(entry.name),
                     "voucher": None if entry.voucher is None else entry.voucher.hex(),
                     "since": entry.since,
-                    "seen": entry.seen,
+                    "missed": entry.missed,
                     "until": entry.until,
-                    "idle": entry.is_idle(upcoming),
+                    "idle": entry.is_idle,
                     "drawn": entry.name in drawn,
                 }
                 for entry in roll.entries

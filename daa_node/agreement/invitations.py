@@ -99,7 +99,7 @@ def desk_of(enrolments: EnrolmentRequests) -> RollDesk:
     async def let_in(enrolment: Enrolment, peer_id: PeerId) -> None:
         subject, roll = signer_of(enrolment.request.action), now()
         entry = roll.entry_of(subject)
-        if entry is not None and not entry.is_idle(roll.round + 1):
+        if entry is not None and not entry.is_idle:
             return  # it is in, and was not away for long
         enrolments.offer(enrolment, peer_id)
         if roll.rules.admission is Admission.VOUCHED and entry is None:

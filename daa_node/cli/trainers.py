@@ -19,8 +19,9 @@ Node = Annotated[
 def trainers(context: typer.Context, directory: Directory = HERE, as_json: Json = False) -> None:
     """Show who trains without a vote, by whose word, and who has asked to.
 
-    Since: the first round in which it may contribute. Seen: the newest whose set has it. Who is in
-    none of sixteen rounds idles, and is in no plan until its daemon enrolls again by itself.
+    Since: the first round in which it may contribute. Missed: for which it was drawn since a
+    set had it last. Who has missed sixteen idles, and is in no plan until its daemon enrolls again
+    by itself.
     """
     if context.invoked_subcommand is None:
         _list(directory, as_json)
@@ -69,9 +70,9 @@ def _list(root: Path, as_json: bool) -> None:
     taken, most = len(answer["trainers"]), answer["roll_max"]
     report.put(f"{answer['admission']} ({rules[answer['admission']]}), {taken} of {most} places")
     report.put_table(
-        ("TRAINER", "VOUCHER", "SINCE", "SEEN", "STATE"),
+        ("TRAINER", "VOUCHER", "SINCE", "MISSED", "STATE"),
         [
-            [row["node_id"], (row["voucher"] or "-")[:16], row["since"], row["seen"], _state(row)]
+            [row["node_id"], (row["voucher"] or "-")[:16], row["since"], row["missed"], _state(row)]
             for row in answer["trainers"]
         ],
     )

@@ -18,8 +18,8 @@ from tests.daa_consensus.test_membership import operation, random_action
 ROLL = Roll(
     RollRules(Admission.VOUCHED, per_voucher=3, roll_max=9, contributors_max=20, listed_max=30),
     (
-        Entry(node_id(180), b"keys", None, since=2, seen=5, planned=6),
-        Entry(node_id(181), b"others", node_id(1), since=3, seen=4, planned=2, until=9),
+        Entry(node_id(180), b"keys", None, since=2, missed=5, planned=6),
+        Entry(node_id(181), b"others", node_id(1), since=3, missed=4, planned=2, until=9),
     ),
     round=7,
     seed=Digest(bytes([8]) * 32),

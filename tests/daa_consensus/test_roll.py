@@ -51,6 +51,13 @@ def after(
     return roll.decided(round_number, requests, authors, convicted, members - convicted)
 
 
+def missing(roll: Roll, since: int, rounds: int, room: int = 9) -> Roll:
+    """After so many rounds, from this one on, in whose sets nobody is."""
+    for number in range(since, since + rounds):
+        roll = after(roll.drawn(number, Digest(b"%032d" % number), room), number)
+    return roll
+
+
 def takes(roll: Roll, member: NodeId, name: NodeId) -> bool:
     """Whether the next set may have this enrolment with the member's word."""
     asked = roll.with_request(roll.round + 1, enroll(name))
@@ -97,8 +104,8 @@ def test_a_member_vouches_for_as_many_as_it_may_and_for_no_more() -> None:
 def test_who_idles_or_is_about_to_go_still_takes_its_vouchers_place() -> None:
     """Else a member would bring in others while those are here."""
     roll = after(VOUCHED, 10, *map(enroll, NEW[:3]), *(vouch(ALICE, n) for n in NEW[:2]))
-    idle = after(roll, 10 + IDLE_ROUNDS + 5)
-    assert names(idle, 10 + IDLE_ROUNDS + 7) == []
+    idle = missing(roll, 12, IDLE_ROUNDS)
+    assert names(idle, 12 + IDLE_ROUNDS) == []
     assert not takes(idle, ALICE, NEW[2])
     going = after(roll, 11, request(Retire(NEW[0], ALICE)))
     assert not takes(going, ALICE, NEW[2])
@@ -151,11 +158,15 @@ def test_evidence_puts_a_trainer_out_of_the_next_plan() -> None:
 
 
 def test_who_misses_many_rounds_leaves_the_plan_and_comes_back_by_saying_so() -> None:
-    roll = after(with_one(), 20, authors=frozenset({NEW[0]}))
-    assert names(roll, 20 + IDLE_ROUNDS) == [NEW[0]]
+    roll = after(missing(with_one(), 11, 9), 20, authors=frozenset({NEW[0]}))
+    assert names(missing(roll, 21, IDLE_ROUNDS - 1), 20 + IDLE_ROUNDS) == [NEW[0]]
+    roll = missing(roll, 21, IDLE_ROUNDS)
     assert names(roll, 21 + IDLE_ROUNDS) == []
-    back = after(roll, 50, enroll(NEW[0]))
+    assert not roll.here
+    back = after(roll, 50, enroll(NEW[0])).drawn(51, EMPTY_ROOT, 9)
+    assert back.here == {NEW[0]}
     assert (names(back, 51), names(back, 52)) == ([], [NEW[0]])
+    assert names(missing(back, 51, IDLE_ROUNDS), 51 + IDLE_ROUNDS) == [NEW[0]]  # 51 is none
     assert back.vouched_by(ALICE) == 1
     assert not back.admits(enroll(NEW[0]), MEMBERS)  # it is here already
 
@@ -163,8 +174,20 @@ def test_who_misses_many_rounds_leaves_the_plan_and_comes_back_by_saying_so() ->
 def test_the_place_of_who_is_away_for_long_is_anothers_where_everybody_may_come() -> None:
     for begun, is_kept in ((OPEN, False), (VOUCHED, True)):
         roll = after(begun, 10, enroll(NEW[0]), vouch(ALICE, NEW[0]))
-        assert len(after(roll, 12 + FORGOTTEN_ROUNDS).entries) == 1
-        assert len(after(roll, 13 + FORGOTTEN_ROUNDS).entries) == is_kept
+        assert len(after(roll, 10 + 2 * FORGOTTEN_ROUNDS).entries) == 1  # it has missed nothing
+        idle, last = missing(roll, 12, IDLE_ROUNDS), 11 + IDLE_ROUNDS
+        assert len(after(idle, last + FORGOTTEN_ROUNDS).entries) == 1
+        assert len(after(idle, last + 1 + FORGOTTEN_ROUNDS).entries) == is_kept
+
+
+def test_who_is_ready_and_not_drawn_has_missed_nothing() -> None:
+    roll = after(OPEN, 10, *map(enroll, NEW[:20]))
+    for number in range(12, 12 + 2 * IDLE_ROUNDS):  # of whom one is drawn comes to each round
+        roll = roll.drawn(number, Digest(b"%032d" % number), 1)
+        roll = after(roll, number, authors=frozenset(entry.name for entry in roll.planned(number)))
+    assert names(roll, 12 + 2 * IDLE_ROUNDS) == NEW[:20]
+    roll = missing(roll, 12 + 2 * IDLE_ROUNDS, 20, room=1)
+    assert names(roll, 32 + 2 * IDLE_ROUNDS) == NEW[:20]
 
 
 def test_a_request_that_expires_or_lies_far_ahead_is_in_no_set() -> None:
@@ -198,8 +221,8 @@ def test_the_root_names_all_that_later_rounds_depend_on() -> None:
         with_one(ALICE),
         with_one(BOB),
         after(with_one(), 11, request(Retire(NEW[0], ALICE))),
-        after(with_one(), 14, authors=frozenset({NEW[0]})),
         with_one().drawn(12, Digest(b"s" * 32), 1),
+        missing(with_one(), 12, 1),
     ]
     assert len({roll.root for roll in rolls}) == len(rolls)
     assert with_one().root == with_one().root

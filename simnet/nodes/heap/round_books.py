@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from daa_consensus.roll import Roll
+from daa_consensus.roll import IDLE_ROUNDS, Roll
 from daa_dag.ids import NodeId
 from daa_node.rounds.plan import Plan
 from simnet.checks.outcome import Invariant, nothing
 from simnet.nodes.heap.round_chain import Decided
 from simnet.world.links import NS
 
+IDLES = "who idles has missed rounds"
 WAITS, QUOTAS, BOUNDED = "who is ready is drawn in time", "quotas hold", "liars are held off"
 PROGRESS, AGREED, MEMORY = "rounds go on", "one set a round", "what is kept is bounded"
 # Who waits for two turns comes before every lot. Those who are due at one time are one turn's.
@@ -49,7 +50,7 @@ class Books:
     uploads: Counter[int] = field(default_factory=Counter)  # per cent of the size that was sent
     first_rounds: Counter[int] = field(default_factory=Counter)  # from asking to the first set
     first_s: Counter[int] = field(default_factory=Counter)
-    idled: int = 0  # by rule, though they had not been drawn since their last set
+    idled: int = 0  # by rule
     enrolled: int = 0
     retired: int = 0
     bad_most: int = 0  # of one set that counted
@@ -57,6 +58,8 @@ class Books:
     newcomers: dict[NodeId, Newcomer] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)  # invariant -> where it broke first
     _waited: dict[NodeId, int] = field(default_factory=dict)
+    _missed: dict[NodeId, int] = field(default_factory=dict)  # of those on the roll
+    _drawn: frozenset[NodeId] = frozenset()
     _ready: frozenset[NodeId] = frozenset()
     _began_ns: int = 0
 
@@ -65,7 +68,7 @@ class Books:
         ready = {entry.name for entry in roll.entries if entry.is_ready(plan.round)}
         drawn = plan.trainers
         self.turn_max = max(self.turn_max, -(-len(ready) // max(1, self.room)))
-        self._note_idle(roll, ready, plan.round, up)
+        self._judge_idle(roll, ready, plan.round)
         waited: dict[NodeId, int] = {}
         for entry in roll.entries:
             name = entry.name
@@ -73,7 +76,7 @@ class Books:
                 continue  # who is away waits for nothing
             before = self._waited.get(name, 0)
             waited[name] = 0 if name in drawn else before + (name in ready)
-        self._waited, self._ready = waited, frozenset(ready)
+        self._waited, self._ready, self._drawn = waited, frozenset(ready), drawn
         longest = max(waited.values(), default=0)
         self.waited_max = max(self.waited_max, longest)
         if longest > self.waited_bound:
@@ -94,6 +97,8 @@ class Books:
         """A round is over. `vouchers` are those of everybody on its roll."""
         self.longest_round_ns = max(self.longest_round_ns, now_ns - self._began_ns)
         authors = {offer.author for offer in decided.offers}
+        for name in self._drawn:
+            self._missed[name] = 0 if name in authors else self._missed.get(name, 0) + 1
         if not authors:
             self.aborted += 1
             return
@@ -126,23 +131,22 @@ class Books:
         longest_ns = max(self.longest_round_ns, open_ns - self._began_ns)
         if longest_ns > limit_ns or not self.rounds:
             self._broke(PROGRESS, f"{self.rounds} rounds, one of {longest_ns / NS:.1f} s")
-        names = (PROGRESS, AGREED, WAITS, QUOTAS, BOUNDED, MEMORY)
+        names = (PROGRESS, AGREED, WAITS, IDLES, QUOTAS, BOUNDED, MEMORY)
         return tuple(
             nothing(name, [self.wrong[name]] if name in self.wrong else []) for name in names
         )
 
-    def _note_idle(
-        self, roll: Roll, ready: Collection[NodeId], round_number: int, up: Collection[NodeId]
-    ) -> None:
-        """Whoever was ready, was not drawn since its last set, and is ready no more."""
-        self.idled += sum(
-            entry.name in self._ready
-            and entry.name not in ready
-            and entry.until is None
-            and entry.planned <= entry.seen
-            and entry.name in up
-            for entry in roll.entries
-        )
+    def _judge_idle(self, roll: Roll, ready: Collection[NodeId], round_number: int) -> None:
+        """Whoever was ready, does not go, and is ready no more, was drawn and did not come."""
+        here = {entry.name for entry in roll.entries}
+        self._missed = {name: count for name, count in self._missed.items() if name in here}
+        stays = {entry.name for entry in roll.entries if entry.until is None}
+        for name in (self._ready & stays) - {*ready}:
+            self.idled += 1
+            missed = self._missed.get(name, 0)
+            if missed < IDLE_ROUNDS:
+                told = f"{name.hex()[:8]} after {missed} of {IDLE_ROUNDS}"
+                self._broke(IDLES, f"{told} in round {round_number}")
 
     def _judge_quotas(self, roll: Roll, round_number: int) -> None:
         for voucher, places in Counter(entry.voucher for entry in roll.entries).items():

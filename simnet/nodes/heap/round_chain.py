@@ -62,7 +62,7 @@ class Chain:
         self.members = frozenset(validators)
         self._room = max(0, crowd.contributors_max - len(validators))
         entries = [
-            Entry(name, b"keys", validators[at % len(validators)], 1, 1, 0)
+            Entry(name, b"keys", validators[at % len(validators)], 1, 0, 0)
             for at, name in enumerate(trainers)
         ]
         places = ROLL_FREE * len(trainers) + 1

@@ -74,11 +74,11 @@ class Pool:
         missing = [
             entry
             for entry in chain.roll.entries
-            if entry.voucher == self._name and entry.until is None and entry.planned > entry.seen
+            if entry.voucher == self._name and entry.until is None and entry.missed
         ]
         if not missing:
             return None
-        gone = min(missing, key=lambda entry: (entry.seen, entry.name))
+        gone = min(missing, key=lambda entry: (-entry.missed, entry.name))
         return TrainerRequest(Retire(gone.name, self._name), chain.resolved + EXPIRY_ROUNDS)
 
     def _is_strangers(self, request: TrainerRequest) -> bool:

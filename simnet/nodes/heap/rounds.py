@@ -306,7 +306,7 @@ def run_rounds(scenario: Scenario, trace: Trace) -> Outcome:
     met = {
         "newcomer in a set": books.first_rounds.total(),
         "retired by its voucher": books.retired,
-        "idle without having been drawn": books.idled,
+        "idle, drawn and not there": books.idled,
     }
     return began.outcome(
         scenario,
@@ -334,7 +334,7 @@ def _facts(world: Rounds) -> dict[str, object]:
         "bad_most": books.bad_most,
         "enrolled": books.enrolled,
         "retired": books.retired,
-        "idle_without_a_draw": books.idled,
+        "idled": books.idled,
         "first_set_rounds_p50": middle(books.first_rounds, 50),
         "first_set_rounds_last": middle(books.first_rounds, 100),
         "first_set_s_p50": middle(books.first_s, 50),

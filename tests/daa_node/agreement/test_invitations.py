@@ -125,7 +125,7 @@ class Desk:
         return decode_answer(answer.body)
 
     def enter(self, keys: NodeKeys, until: int | None = None) -> None:
-        entry = Entry(keys.node_id, b"k", self.keys.node_id, 12, 12, 11, until)
+        entry = Entry(keys.node_id, b"k", self.keys.node_id, 12, 0, 11, until)
         self.roll = replace(self.roll, entries=(*self.roll.entries, entry))
 
 

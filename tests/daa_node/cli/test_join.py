@@ -193,7 +193,7 @@ async def test_each_refusal_is_one_sentence_and_nothing_is_kept(person: Person) 
         assert "has expired" in await refused(person, inviter, text)
         inviter.outside.now_ns = 0
         full = inviter.roll
-        entry = Entry(FOUNDERS[1], b"k", inviter.node.keys.node_id, 3, 3, 2)
+        entry = Entry(FOUNDERS[1], b"k", inviter.node.keys.node_id, 3, 0, 2)
         inviter.roll = replace(full, entries=(entry,))
         assert "vouches for as many trainers" in await refused(person, inviter, text)
         inviter.roll = Roll(RollRules(Admission.CLOSED))

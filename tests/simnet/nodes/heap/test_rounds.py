@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from simnet.nodes.heap.round_blobs import Shipments
 from simnet.nodes.heap.round_books import (
     AGREED,
     BOUNDED,
+    IDLES,
     MEMORY,
     PROGRESS,
     QUOTAS,
@@ -103,13 +105,13 @@ def test_a_newcomer_is_in_no_plan_before_its_round() -> None:
     world = scenario(20, 4)
     names = Crowd(world, Streams(1)).names
     chain = Chain(world, names[:4], names[4:20])
-    entry = Entry(names[20], b"keys", names[0], since=2, seen=2, planned=1)
+    entry = Entry(names[20], b"keys", names[0], since=2, missed=0, planned=1)
     chain.roll = Roll(chain.roll.rules, (*chain.roll.entries, entry))
     chain.decide([], ())
     chain.certify()
     # at the draw of round 2 it may be there, in round 1 it was not, whatever `planned` says
     assert names[20] in {each.name for each in chain.roll.ready(2)}
-    early = Entry(names[20], b"keys", names[0], since=4, seen=4, planned=3)
+    early = Entry(names[20], b"keys", names[0], since=4, missed=0, planned=3)
     chain.roll = Roll(chain.roll.rules, (*chain.roll.entries[:-1], early))
     chain.decide([], ())
     chain.certify()
@@ -131,24 +133,19 @@ def test_blobs_that_nobody_forgets_are_found(monkeypatch: pytest.MonkeyPatch) ->
     assert broken(played(16, 4, duration_s=60, faults=[], crowd=crowd)) == [MEMORY]
 
 
-def waits_of(rounds: int) -> Books:
-    """A chain without a network: whoever is drawn is in the set."""
+def waits_of(rounds: int, comes: bool = True) -> Books:
+    """A chain without a network: whoever is drawn is in the set, or nobody ever is."""
     world = scenario()
     names = Crowd(world, Streams(1)).names
     chain = Chain(world, names[:7], names[7:])
     books = Books(16, chain.members, chain.room)
     for _ in range(rounds):
         books.begins(chain.roll, chain.plan, {*names}, 0)
-        drawn = chain.plan.trainers
-        chain.decide([], ())
+        books.certified(chain.decide([], ()), chain.vouchers, 0)
         chain.certify()
-        entries = tuple(
-            Entry(e.name, e.keys, e.voucher, e.since, chain.resolved, e.planned)
-            if e.name in drawn or chain.resolved - e.seen > roll.IDLE_ROUNDS - 2
-            else e
-            for e in chain.roll.entries
-        )
-        chain.roll = Roll(chain.roll.rules, entries)
+        if comes:
+            entries = tuple(replace(entry, missed=0) for entry in chain.roll.entries)
+            chain.roll = Roll(chain.roll.rules, entries)
     return books
 
 
@@ -164,6 +161,16 @@ def test_a_lot_in_which_waiting_counts_nothing_is_found(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(roll, "draw", draw)
     assert WAITS in waits_of(60).wrong
+
+
+def test_who_idles_by_waiting_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert IDLES not in waits_of(60, comes=False).wrong
+
+    def after_set(entry: Entry, _round_number: int, is_in: bool) -> Entry:
+        return replace(entry, missed=0 if is_in else entry.missed + 1)
+
+    monkeypatch.setattr(Entry, "after_set", after_set)
+    assert IDLES in waits_of(60, comes=False).wrong
 
 
 def test_a_quota_that_nobody_enforces_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
