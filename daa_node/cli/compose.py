@@ -43,6 +43,7 @@ from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
+from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
 from daa_node.config_file import Override
 from daa_node.errors import NodeError, UserError
@@ -103,9 +104,8 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """How a daemon differs that has just joined: what its chain must hold, and what it tells."""
+    """How a daemon differs that has just joined: what it tells."""
 
-    anchor: VertexId | None
     tell: Callable[[EventLog], Awaitable[None]]
 
 
@@ -150,6 +150,7 @@ def run_daemon(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "
             f"{made.job.name}. It follows the network, and trains {_once(node.config.value, made)}"
         )
+    anchor = read_trusted(node.directory.trusted).get(made.chain_id)
     make_room(node.config.value, len(made.public_keys))
     hand_memory_back()
     with node.directory.locked():
@@ -160,7 +161,7 @@ def run_daemon(
                 f"this node was in another network until now: what it has of that one lies in "
                 f"{aside}, and comes back when the genesis of that one does"
             )
-        daemon = _Daemon(node, made, config_path, simulated or Simulated(), joined)
+        daemon = _Daemon(node, made, config_path, simulated or Simulated(), joined, anchor)
         try:
             reason = trio.run(daemon.run, with_parent)
         except BaseExceptionGroup as group:
@@ -178,8 +179,10 @@ class _Daemon:
         config_path: Path | None,
         simulated: Simulated,
         joined: Joined | None,
+        anchor: VertexId | None,
     ) -> None:
-        self._simulated = simulated
+        """`anchor`: what the chain must hold."""
+        self._simulated, self._anchor = simulated, anchor
         self._joined = joined
         self._node = node
         self._made = made
@@ -276,7 +279,7 @@ class _Daemon:
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
-                    anchor=None if self._joined is None else self._joined.anchor,
+                    anchor=self._anchor,
                 )
                 reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()

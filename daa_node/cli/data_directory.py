@@ -8,6 +8,7 @@ D/chain/       everything certified          D/work/         caches: states, upd
 D/agreement/   what this node signed         D/trainer/      the worker's own
 D/network      the chain id all that is of   D/networks/     what it has of other networks
 D/tags.json    names that its operator gave to vertices
+D/trusted      vertices that the chains of its networks must hold (see trusted)
 D/weights.safetensors  first weights, where the network began with some; members have them, too
 """
 
@@ -48,6 +49,7 @@ class DataDirectory:
         self.agreement = root / "agreement"
         self.trainer = root / "trainer"
         self.tags = root / "tags.json"
+        self.trusted = root / "trusted"
         self.network = root / "network"
         self.networks = root / "networks"
 
@@ -96,6 +98,7 @@ class DataDirectory:
         with suppress(OSError):
             self.config.unlink(missing_ok=True)
             self.genesis.unlink(missing_ok=True)
+            self.trusted.unlink(missing_ok=True)
             self.version.unlink(missing_ok=True)
             self._begun.unlink(missing_ok=True)
             self.root.rmdir()

@@ -38,12 +38,16 @@ class LocalNode:
 
 
 def create_node(
-    root: Path, settings: str, keys: NodeKeys | None = None, genesis_text: str | None = None
+    root: Path,
+    settings: str,
+    keys: NodeKeys | None = None,
+    genesis_text: str | None = None,
+    trusted_text: str | None = None,
 ) -> NodeKeys:
     """Make directory, keys and a commented config.yaml that begins with `settings`.
 
     The keys are fresh ones, unless the caller gives them. `genesis_text`: of the node's network, if
-    that is there already.
+    that is there already; `trusted_text`: what its chain must hold, if something must.
 
     Raises UserError if anything is there already, StorageFailed if the disk refuses.
     """
@@ -56,6 +60,8 @@ def create_node(
         _write_settings(directory.config, settings)
         if genesis_text is not None:
             _write_text(directory.genesis, genesis_text)
+        if trusted_text is not None:
+            _write_text(directory.trusted, trusted_text)
         directory.complete()
     except BaseException:  # told to stop, too: half a node would stand in the way of the next try
         directory.clear()

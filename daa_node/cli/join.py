@@ -31,6 +31,7 @@ from daa_node.cli.contribution import tell
 from daa_node.cli.data_directory import DataDirectory, write_durably
 from daa_node.cli.join_costs import Costs, costs_of
 from daa_node.cli.speed import Speed, measured
+from daa_node.cli.trusted import keep_trusted, trusted_text
 from daa_node.config import NodeConfig
 from daa_node.errors import StorageFailed, UserError
 from daa_node.genesis import Genesis
@@ -122,10 +123,10 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     if not wanted.yes and not hands.confirm():
         report.put("nothing was kept")
         return
-    home.keep(made)
+    home.keep(made, anchor)
     _come_in(invite, found, home)
     report.note(f"in. Next time: daa-node run --dir {shlex.quote(str(wanted.directory))}")
-    hands.run(wanted, Joined(anchor, tell))
+    hands.run(wanted, Joined(tell))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +162,16 @@ class Home:
         loaded = node_config.load("config.yaml", settings, os.environ, ())
         return cls(directory, NodeKeys.generate(), loaded.value, settings)
 
-    def keep(self, made: Genesis) -> None:
-        """Make it, if it is not there. Raises StorageFailed."""
+    def keep(self, made: Genesis, anchor: VertexId | None) -> None:
+        """Make it, if it is not there; each later start trusts the same. Raises StorageFailed."""
         if self.settings is not None:
-            identity.create_node(self.directory.root, self.settings, self.keys, made.as_text())
-        elif not self.directory.genesis.exists():
+            trusted = None if anchor is None else trusted_text({made.chain_id: anchor})
+            text = made.as_text()
+            identity.create_node(self.directory.root, self.settings, self.keys, text, trusted)
+            return
+        if anchor is not None:
+            keep_trusted(self.directory.trusted, made.chain_id, anchor)
+        if not self.directory.genesis.exists():
             try:
                 write_durably(self.directory.genesis, made.as_text().encode())
             except OSError as failure:

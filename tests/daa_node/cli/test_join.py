@@ -11,12 +11,13 @@ import trio
 
 from daa_consensus.enrolment import Enroll, Enrolment
 from daa_consensus.roll import Admission, Entry, Roll, RollRules
-from daa_dag.ids import ChainId, NodeId
+from daa_dag.ids import ChainId, NodeId, VertexId
 from daa_node import genesis
 from daa_node.agreement.invitations import Invitations, RollDesk
 from daa_node.cli import join
 from daa_node.cli.join import Hands, Wanted
 from daa_node.cli.speed import Speed
+from daa_node.cli.trusted import read_trusted
 from daa_node.errors import PeerFault, Unavailable, UserError
 from daa_node.network.invite_text import Invite, decode_invite, encode_invite
 from daa_node.seams import Address, BlobStore, PeerId
@@ -247,6 +248,18 @@ async def test_a_made_up_genesis_is_not_taken(person: Person) -> None:
         inviter.text = GOLDEN.replace('"name": "test"', '"name": "tess"')
         said = await refused(person, inviter, await inviter.invite())
     assert "sent no genesis" in said
+
+
+async def test_what_is_trusted_is_kept_for_each_later_start(person: Person) -> None:
+    kept = person.root / "trusted"
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        assert await person.joins(text, "ab" * 32) == ""
+        assert read_trusted(kept) == {MADE.chain_id: VertexId(b"\xab" * 32)}
+        assert await person.joins(text) == ""  # says nothing of it
+        assert read_trusted(kept) == {MADE.chain_id: VertexId(b"\xab" * 32)}
+        assert await person.joins(text, "cd" * 32) == ""
+        assert read_trusted(kept) == {MADE.chain_id: VertexId(b"\xcd" * 32)}
 
 
 @pytest.mark.parametrize("trust", ["12", "zz" * 32])
