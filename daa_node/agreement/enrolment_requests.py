@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from daa_consensus.enrolment import (
+    PAIRS_A_SET_MAX,
     Enroll,
     Enrolment,
     Retire,
@@ -148,6 +149,11 @@ class EnrolmentRequests:
             raise UserError(
                 f"{short} has not enrolled here: its daemon must run, with `enroll: true` in its "
                 "config.yaml, and be connected to this one (`daa-node peers`)"
+            )
+        if self._agreement.facts.of_roll.words_of(self._me) >= PAIRS_A_SET_MAX:
+            raise UserError(
+                f"{PAIRS_A_SET_MAX} others that this node vouches for wait for the next set: try "
+                f"{short} again in a round"
             )
         word = await self._signed(Vouch(self._me, asked.request.id))
         for each in (asked, word):

@@ -1,7 +1,8 @@
 """What is asked of the trainers' roll and stands in no final set yet, as one node has heard it.
 
 Each lies in a place of the member that brings it, whose oldest gives way: nobody fills another's.
-A voucher's word lies in its own place, and so does what a trainer on the roll says itself.
+A voucher's word lies in its own place, and so does what a trainer on the roll says itself. What its
+bringer vouches for gives way last: a trainer that comes back says so again, a word is said once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +12,8 @@ from daa_consensus.membership import Membership
 from daa_consensus.roll import Admission
 from daa_dag.ids import Digest, NodeId
 
-# As much as a set takes: 8 kB each with its keys.
-PLACES_EACH_MAX = 2 * PAIRS_A_SET_MAX
+OTHERS_EACH_MAX = 8  # who is back, and who retires, beside as many pairs as a set takes
+PLACES_EACH_MAX = 2 * PAIRS_A_SET_MAX + OTHERS_EACH_MAX  # 8 kB each with its keys
 
 
 class RollRequests:
@@ -39,8 +40,12 @@ class RollRequests:
         brought.append(request.id)
         self._held.setdefault(request.id, enrolment)
         while len(brought) > PLACES_EACH_MAX:
-            self._let_go(source, brought[0])
+            self._let_go(source, self._least_of(brought))
         return True
+
+    def words_of(self, voucher: NodeId) -> int:
+        """How many of its words wait for a set. More than one takes would push out the oldest."""
+        return sum(isinstance(each.request.action, Vouch) for each in self.brought_by(voucher))
 
     def groups(self) -> Iterator[Sequence[Enrolment]]:
         """What may stand in a set: one by one, but an enrolment with each word for it."""
@@ -73,6 +78,13 @@ class RollRequests:
             case Enroll() | Retire():
                 on_roll = now.roll.entry_of(source) is not None
                 return votes or (on_roll and source == signer_of(action))
+
+    def _least_of(self, brought: Sequence[Digest]) -> Digest:
+        """The oldest of what no word here goes with, if there is one."""
+        words = [self._held[name].request.action for name in brought]
+        paired = {word.request_id for word in words if isinstance(word, Vouch)}
+        paired |= {n for n in brought if isinstance(self._held[n].request.action, Vouch)}
+        return next((name for name in brought if name not in paired), brought[0])
 
     def _let_go(self, source: NodeId, name: Digest) -> None:
         self._brought[source].remove(name)

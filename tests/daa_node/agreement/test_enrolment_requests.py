@@ -5,7 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from daa_consensus.enrolment import Enroll, Enrolment, Retire, Vouch, encode_enrolment
+from daa_consensus.enrolment import (
+    PAIRS_A_SET_MAX,
+    Enroll,
+    Enrolment,
+    Retire,
+    Vouch,
+    encode_enrolment,
+)
 from daa_consensus.membership import Membership
 from daa_consensus.roll import Admission, Roll, RollRules
 from daa_consensus.votes import Signed, Statement
@@ -60,7 +67,7 @@ class Desk:
             keys,
             self.validators,
             cast(Signer, SimpleNamespace(sign=sign)),
-            cast(WanBft, SimpleNamespace(ask=ask)),
+            cast(WanBft, SimpleNamespace(ask=ask, facts=SimpleNamespace(of_roll=self.held))),
             cast(Requests, SimpleNamespace(register=self.answers.__setitem__, ask=tell)),
             lambda: self.members_connected,
             lambda: self.connected,
@@ -114,6 +121,23 @@ async def test_a_voucher_over_its_quota_and_who_is_no_validator_are_told_why() -
         await Desk(NEW[2]).requests.vouch(TRAINER.node_id)
     with pytest.raises(UserError, match="its admission is open"):
         await Desk(MEMBERS[0], Admission.OPEN).requests.vouch(TRAINER.node_id)
+
+
+async def test_more_newcomers_at_once_than_a_set_takes_push_nobody_out() -> None:
+    """A word that was said is not said again for many rounds: its place must not be another's."""
+    member, words = Desk(MEMBERS[0], per_voucher=12), []
+    for keys in NEW:
+        member.requests.offer(await Desk(keys).requests.enroll(), keys.peer_id)
+    for keys in NEW[:PAIRS_A_SET_MAX]:
+        words.append(await member.requests.vouch(keys.node_id))
+    with pytest.raises(UserError, match="wait for the next set"):
+        await member.requests.vouch(NEW[PAIRS_A_SET_MAX].node_id)
+    pairs = member.held.brought_by(NAMES[0])
+    assert [each for each in pairs if each in words] == words
+    assert len(pairs) == 2 * PAIRS_A_SET_MAX
+    decided(member.validators, 1, *pairs)
+    member.held.follow(member.validators.now)
+    await member.requests.vouch(NEW[PAIRS_A_SET_MAX].node_id)
 
 
 async def test_a_voucher_retires_its_trainer_and_no_other_does() -> None:

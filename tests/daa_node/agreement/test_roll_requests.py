@@ -30,6 +30,17 @@ def test_a_member_that_floods_pushes_out_its_own_alone() -> None:
     assert not held.note(mine, now, NAMES[0])  # no news
 
 
+def test_whom_its_bringer_vouches_for_is_pushed_out_by_nobody_who_comes_without_a_word() -> None:
+    now, held = known().now, RollRequests()
+    pair = [enroll(0), vouch(1, 0)]
+    for item in pair:
+        assert held.note(item, now, NAMES[1])
+    for index in range(len(STRANGERS)):
+        assert held.note(asked(flood(index)), now, NAMES[1])
+    assert held.brought_by(NAMES[1])[:2] == pair
+    assert len(held.brought_by(NAMES[1])) == PLACES_EACH_MAX
+
+
 def test_a_word_is_brought_by_its_voucher_and_nothing_by_strangers() -> None:
     now, held = known().now, RollRequests()
     assert not held.note(enroll(0), now, NEW[0].node_id)
