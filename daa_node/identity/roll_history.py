@@ -76,6 +76,16 @@ class RollHistory:
         at = bisect_right(self._drawn, round_number, key=lambda drawn: drawn.round)
         return dict(self._drawn[max(0, at - 1)].vouchers)
 
+    def has_drawn(self, name: NodeId, first_round: int, last_round: int) -> bool:
+        """Whether this one was drawn for one of these rounds, as far as they are known."""
+        since = bisect_right(self._drawn, first_round, key=lambda drawn: drawn.round)
+        until = bisect_right(self._drawn, last_round, key=lambda drawn: drawn.round)
+        return any(
+            name == trainer
+            for drawn in self._drawn[max(0, since - 1) : until]
+            for trainer, _ in drawn.vouchers
+        )
+
     def root(self, round_number: int) -> Digest:
         """Of the roll above the set of the round."""
         at = bisect_right(self._rooted, round_number, key=lambda rooted: rooted.round)

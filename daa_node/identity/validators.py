@@ -207,7 +207,11 @@ class Validators:
     def may_contribute(self, name: NodeId, epoch: int) -> bool:
         """Whether a round of the epoch may have a contribution of this one, convicted or not."""
         votes = name in self._epochs[min(epoch, self.now.epoch)].contributors
-        return votes or name in self._gone or self.now.roll.entry_of(name) is not None
+        if votes or name in self._gone or self.now.roll.entry_of(name) is not None:
+            return True
+        # Who is, or was, a member besides leaves the roll and is not gone.
+        first = epoch * self.epoch_rounds + 1
+        return self.rolls.has_drawn(name, first, first + self.epoch_rounds - 1)
 
     def copy(self) -> "Validators":
         """A history that can be led on without this one: to judge what is not final here yet."""

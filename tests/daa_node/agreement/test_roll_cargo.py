@@ -8,6 +8,7 @@ import pytest
 from daa_consensus.bft.chain import follow
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import AbortPayload, Block, SetPayload
+from daa_consensus.committee import Committee, Validator
 from daa_consensus.enrolment import (
     PAIRS_A_SET_MAX,
     Enroll,
@@ -21,10 +22,12 @@ from daa_consensus.enrolment import (
 from daa_consensus.membership import Membership
 from daa_consensus.operations import encode_operation
 from daa_consensus.roll import Admission, Roll, RollRules
+from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlockId
 from daa_node.agreement.carried import loaded, why_unproven
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
+from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys, Validators
 from tests.daa_node.agreement.test_carried import (
@@ -204,3 +207,26 @@ def test_a_copy_led_on_is_another_and_the_root_of_a_set_is_known_before_it_is_fi
     twin.follow([block])
     assert twin.roll_root_above(block) == twin.now.roll.root == root
     assert validators.rolls.root(1) != root
+
+
+def test_what_a_trainer_said_before_it_was_voted_in_is_no_strangers_word() -> None:
+    """It says it again, and others show it, when the epoch that made it a member has begun."""
+    validators, keys = known(), NEW[0]
+    decided(validators, 1, enroll(0), vouch(1, 0))
+    for number in (2, 3):
+        decided(validators, number)
+    domain = validators.domain(0)
+    said = Signed(Statement(domain, Kind.OFFER, 4, 0, b"o" * 32), keys.node_id, b"signature")
+    Inbound(validators).verify(said)
+    seat = Validator(keys.node_id, 1)
+    seats = tuple(sorted((*COMMITTEE.validators, seat), key=lambda each: each.node_id))
+    validators.now = replace(validators.now, committee=Committee(seats))  # voted in meanwhile
+    decided(validators, 4)
+    assert validators.now.roll.entry_of(keys.node_id) is None
+    assert validators.now.epoch == 1
+    Inbound(validators).verify(said)
+    assert not validators.rolls.has_drawn(keys.node_id, 1, 2)
+    assert not validators.rolls.has_drawn(keys.node_id, 5, 8)
+    stranger = replace(said, signer=NEW[1].node_id)
+    with pytest.raises(PeerFault, match="unknown-signer"):
+        Inbound(validators).verify(stranger)
