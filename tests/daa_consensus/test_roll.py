@@ -130,6 +130,30 @@ def test_a_trainer_retires_by_its_own_word_or_its_vouchers(by: NodeId) -> None:
     assert after(roll, 22).entry_of(NEW[0]) is None
 
 
+def test_who_goes_is_written_to_until_its_last_round_is_over() -> None:
+    roll = after(with_one(), 20, request(Retire(NEW[0], ALICE)))
+    assert after(roll, 21).here == {NEW[0]}
+    assert after(roll, 22).here == frozenset()
+
+
+def test_a_voucher_that_stays_away_puts_nothing_off() -> None:
+    roll = with_one()
+    for number in (20, 21, 22):
+        roll = after(roll, number, members=MEMBERS - {ALICE})
+        assert names(roll, 22) == []
+    assert roll.entries == ()
+
+
+def test_who_is_expelled_as_an_epoch_ends_is_on_no_roll() -> None:
+    assert with_one().ended({NEW[0]}, MEMBERS, {}).entries == ()
+    assert with_one().ended((), MEMBERS | {NEW[0]}, {}).entries == ()
+
+
+def test_members_and_trainers_together_are_bounded() -> None:
+    tight = replace(OPEN, rules=replace(OPEN.rules, listed_max=len(MEMBERS) + 2))
+    assert len(after(tight, 10, *map(enroll, NEW)).entries) == 2
+
+
 def test_nobody_else_retires_a_trainer() -> None:
     roll = with_one()
     for by in (BOB, NEW[1]):

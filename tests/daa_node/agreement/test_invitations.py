@@ -10,6 +10,7 @@ from daa_consensus.committee import Committee, Validator
 from daa_consensus.enrolment import Enroll, Enrolment, TrainerRequest, Vouch
 from daa_consensus.membership import Membership
 from daa_consensus.roll import Admission, Entry, Roll, RollRules
+from daa_dag.errors import NotCanonical
 from daa_dag.ids import ChainId, Digest, NodeId
 from daa_node.agreement import invite_book
 from daa_node.agreement.invitations import (
@@ -267,6 +268,15 @@ async def test_a_voucher_over_its_quota_lets_in_nobody_more_also_before_the_chai
     assert await desk.bring(second, COMERS[1]) == replace(WELCOME, next_round=80)
 
 
+async def test_a_place_that_is_promised_is_counted_once_and_is_its_holders() -> None:
+    desk = Desk(RollRules(Admission.VOUCHED, per_voucher=2))
+    token, other = await desk.token(), await desk.token()
+    assert await desk.bring(token, COMERS[0]) == WELCOME
+    desk.enter(COMERS[0])  # what was promised is kept
+    assert isinstance(await desk.bring(other, COMERS[1]), Prospect)
+    assert isinstance(await desk.bring(other, COMERS[1]), Prospect)  # all are taken, one by itself
+
+
 async def test_who_cannot_be_let_in_is_told_why() -> None:
     desk = Desk()
     token = await desk.token()
@@ -351,6 +361,14 @@ async def test_a_damaged_book_is_told_of_and_nothing_of_it_is_believed() -> None
     desk.made = desk.started()
     await desk.made.load()
     assert await desk.bring(token, COMERS[0]) is Refusal.UNKNOWN
+
+
+def test_who_never_came_is_not_coming() -> None:
+    lost = invite_book.Issued(
+        invite_book.digest_of_token(b"t" * 16), 2, 5, (), (COMERS[0].node_id,)
+    )
+    with pytest.raises(NotCanonical):
+        decode_book(encode_book(InviteBook((lost,))))
 
 
 def test_a_book_is_read_as_it_was_written() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from daa_consensus.bft.chain import follow
 from daa_consensus.bft.limits import Limits
-from daa_consensus.bft.messages import AbortPayload, Block, SetPayload
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
 from daa_consensus.committee import Committee, Validator
 from daa_consensus.enrolment import (
     PAIRS_A_SET_MAX,
@@ -23,7 +23,7 @@ from daa_consensus.membership import Membership
 from daa_consensus.operations import encode_operation
 from daa_consensus.roll import Admission, Roll, RollRules
 from daa_consensus.votes import Kind, Signed, Statement
-from daa_dag.ids import BlockId
+from daa_dag.ids import BlockId, Digest, VertexId
 from daa_node.agreement.carried import loaded, why_unproven
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
@@ -207,6 +207,17 @@ def test_a_copy_led_on_is_another_and_the_root_of_a_set_is_known_before_it_is_fi
     twin.follow([block])
     assert twin.roll_root_above(block) == twin.now.roll.root == root
     assert validators.rolls.root(1) != root
+
+
+def test_the_lot_after_an_aborted_round_is_of_the_newest_vertex() -> None:
+    validators, vertex = known(), Digest(b"v" * 32)
+    decided(validators, 1, enroll(0), vouch(1, 0))
+    made = ResultPayload(2, VertexId(vertex), Digest(b"r" * 32))
+    now = validators.now
+    for round_number, payload in ((2, made), (3, AbortPayload(3))):
+        closing = Block(CHAIN, 0, 9, round_number, BlockId(b"b" * 32), 8, payload)
+        now = follow(now, closing, 4)
+        assert now.roll.seed == vertex
 
 
 def test_what_a_trainer_said_before_it_was_voted_in_is_no_strangers_word() -> None:
