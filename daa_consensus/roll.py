@@ -204,9 +204,10 @@ class Roll:
             return "it stands convicted by evidence"
         if any(asked.name == subject for asked in self.asked):
             return "it has asked already"
-        return self._why_full(members)
+        return self.why_full(members)
 
-    def _why_full(self, members: Collection[NodeId]) -> str | None:
+    def why_full(self, members: Collection[NodeId]) -> str | None:
+        """Why nobody can come beside these members; None if somebody can."""
         most = min(self.rules.roll_max, self.rules.listed_max - len(members))
         taken = len(self.entries) + len(self.asked)
         return None if taken < most else f"the roll is full: it has {most} places"

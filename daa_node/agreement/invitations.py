@@ -323,7 +323,7 @@ class Invitations:
             return Refusal.NO_MEMBER
         if roll.rules.admission is Admission.CLOSED:
             return Refusal.CLOSED
-        if len(roll.entries) >= roll.rules.roll_max:
+        if roll.why_full(members) is not None:
             return Refusal.FULL
         is_promised = subject is not None and subject in self._promised
         has_room = is_promised or self._vouched(roll) < roll.rules.per_voucher

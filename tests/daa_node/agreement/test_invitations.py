@@ -363,6 +363,15 @@ async def test_a_damaged_book_is_told_of_and_nothing_of_it_is_believed() -> None
     assert await desk.bring(token, COMERS[0]) is Refusal.UNKNOWN
 
 
+async def test_members_take_places_of_trainers_where_a_network_is_large() -> None:
+    """A welcome that no set keeps would use up the invite."""
+    desk = Desk(RollRules(Admission.OPEN, listed_max=5))
+    token = await desk.token(uses=2)
+    assert await desk.bring(token, COMERS[0]) == WELCOME
+    desk.enter(COMERS[0])
+    assert await desk.bring(token, COMERS[1]) is Refusal.FULL
+
+
 def test_who_never_came_is_not_coming() -> None:
     lost = invite_book.Issued(
         invite_book.digest_of_token(b"t" * 16), 2, 5, (), (COMERS[0].node_id,)
