@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from daa_consensus.enrolment import Enroll, Retire, TrainerRequest, Vouch
+from daa_consensus.roll import Entry
 from daa_dag.ids import NodeId
 from simnet.nodes.heap.round_chain import Chain
 
@@ -74,12 +75,15 @@ class Pool:
         missing = [
             entry
             for entry in chain.roll.entries
-            if entry.voucher == self._name and entry.until is None and entry.missed
+            if entry.voucher == self._name and entry.until is None and self._is_awaited(entry)
         ]
         if not missing:
             return None
         gone = min(missing, key=lambda entry: (-entry.missed, entry.name))
         return TrainerRequest(Retire(gone.name, self._name), chain.resolved + EXPIRY_ROUNDS)
+
+    def _is_awaited(self, entry: Entry) -> bool:
+        return entry.missed > 0 or entry.is_drawn(self._chain.resolved + 1)
 
     def _is_strangers(self, request: TrainerRequest) -> bool:
         action = request.action
