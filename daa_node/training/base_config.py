@@ -6,6 +6,7 @@ what is trained, and that alone is exchanged, agreed and stored: some of the bas
 low-rank matrices beside them (LoRA, Hu et al. 2021).
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -13,7 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from daa_node.training.data_places import DIGEST_PATTERN
 
-FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # never a path
+WEIGHTS_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,115}\.safetensors"  # never a path
+# No others: a library would take an adapter's file, or a program, for a part of the model.
+FILE_NAME = rf"^(config\.json|model\.safetensors\.index\.json|{WEIGHTS_NAME})$"
 FILES_MAX = 1024  # the largest models come in a few hundred
 PATTERNS_MAX = 256
 TARGETS_MAX = 64
@@ -21,7 +24,14 @@ RANK_MAX = 4096
 ALPHA_MAX = 1 << 20
 # What config.json may ask for, and no job may: it brings other code, or other arithmetic.
 BASE_CONFIG_REFUSED = frozenset(
-    {"quantization_config", "attn_implementation", "_attn_implementation", "use_kernels"}
+    {
+        "quantization_config",
+        "attn_implementation",
+        "_attn_implementation",
+        "experts_implementation",
+        "_experts_implementation",
+        "use_kernels",
+    }
 )
 CONFIG_REFUSED = BASE_CONFIG_REFUSED | {"auto_map", "dtype", "torch_dtype"}
 
@@ -99,7 +109,21 @@ def why_config_refused(config: dict[str, object]) -> str | None:
     """Why no model is built from it; None where one may be."""
     if not isinstance(config.get("model_type"), str):
         return "config needs a model_type, like llama or gpt2"
-    for name in config:
+    for name in names_in(config):
         if name in CONFIG_REFUSED or name.startswith("_"):
             return f"config takes no {name}: a job brings no other code and no other arithmetic"
     return None
+
+
+def names_in(config: object) -> Iterator[str]:
+    """Of all that it sets, in its sections too: a model may be made of others."""
+    match config:
+        case dict():
+            for name, value in config.items():
+                yield name
+                yield from names_in(value)
+        case list():
+            for value in config:
+                yield from names_in(value)
+        case _:
+            pass

@@ -12,7 +12,7 @@ from re import fullmatch
 from tempfile import TemporaryDirectory
 
 from daa_node.errors import UserError
-from daa_node.training.base_config import FILE_NAME, FILES_MAX, BaseFolder
+from daa_node.training.base_config import FILES_MAX, WEIGHTS_NAME, BaseFolder
 from daa_node.training.datasets.files import digest_of_content
 
 CONFIG = "config.json"
@@ -79,6 +79,11 @@ def opened(base: BaseFolder) -> Iterator[Path]:
         view = Path(room)
         for name in base.files:
             (view / name).symlink_to((base.path / name).resolve())
+        if missing := _weights_in(view) - base.files.keys():  # it may be a path to anywhere
+            raise UserError(
+                f"{base.path}: the weights of the model's base lie in {min(missing)} as well, of "
+                "which the genesis names no digest; nothing was read of it"
+            )
         yield view
 
 
@@ -95,10 +100,10 @@ def _weights_in(folder: Path) -> set[str]:
         raise UserError(f"{index} has more than {INDEX_BYTES_MAX} bytes")
     try:
         names = set(json.loads(index.read_text())["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
         raise UserError(f"{index}: this is no index of safetensors files: {fault!r}") from None
     strange = [
-        name for name in names if not isinstance(name, str) or not fullmatch(FILE_NAME, name)
+        name for name in names if not isinstance(name, str) or not fullmatch(WEIGHTS_NAME, name)
     ]
     if strange or not 1 <= len(names) < FILES_MAX:
         raise UserError(f"{index}: it names {str(strange or len(names))[:80]}, and not its files")

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from daa_node.errors import UserError
-from daa_node.training.base_config import BASE_CONFIG_REFUSED
+from daa_node.training.base_config import BASE_CONFIG_REFUSED, names_in
 from daa_node.training.base_files import CONFIG
 from daa_node.training.model_config import ModelConfig
 
@@ -96,7 +96,9 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
     if not (view / CONFIG).exists():
         raise UserError(f"the model's base has no {CONFIG} of transformers")
     _check_config((view / CONFIG).read_text())
-    config = library.AutoConfig.from_pretrained(view, local_files_only=True)
+    config = library.AutoConfig.from_pretrained(
+        view, local_files_only=True, trust_remote_code=False
+    )
     inner, left = library.AutoModelForCausalLM.from_pretrained(
         view,
         config=config,
@@ -116,8 +118,7 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
 
 
 def _check_config(text: str) -> None:
-    found = json.loads(text)
-    for name in BASE_CONFIG_REFUSED & found.keys():
+    for name in BASE_CONFIG_REFUSED.intersection(names_in(json.loads(text))):
         raise UserError(
             f"the model's base: its {CONFIG} has {name}, and a base is computed in float32 by the "
             "library's own code: take a copy of the model that was published without"

@@ -1,5 +1,6 @@
 """Models of transformers, whole or by adapters, take the steps that the libraries themselves do."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from torch.nn import functional as F
 from daa_node.errors import UserError
 from daa_node.seams import SegmentOrder
 from daa_node.tensors import Int32Array, slots_of
-from daa_node.training.base_config import CONFIG_REFUSED
+from daa_node.training.base_config import BASE_CONFIG_REFUSED, CONFIG_REFUSED, BaseFolder
+from daa_node.training.base_files import digests_of
 from daa_node.training.base_weights import grid_weights
 from daa_node.training.boundaries import Boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.core import Core, open_core
+from daa_node.training.datasets.files import digest_of_content
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.opening import open_model
@@ -205,9 +208,62 @@ def test_a_base_whose_weights_are_not_those_of_its_config_is_refused(tmp_path: P
     (folder / "config.json").write_text('{"model_type": "no such"}')
     with pytest.raises(UserError, match="hf_causal_lm cannot be built: ValueError: .*no such"):
         probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
-    (folder / "config.json").write_text('{"model_type": "llama", "quantization_config": {}}')
-    with pytest.raises(UserError, match="its config.json has quantization_config"):
+
+
+@pytest.mark.parametrize("name", sorted(BASE_CONFIG_REFUSED))
+@pytest.mark.parametrize("is_below", [False, True])
+def test_a_base_whose_config_asks_for_other_arithmetic_is_refused(
+    tmp_path: Path, name: str, is_below: bool
+) -> None:
+    folder = save_model(tmp_path / "base")
+    asked: dict[str, Any] = {name: {}}
+    text = json.dumps({"model_type": "llama", "parts": [asked]} if is_below else LLAMA | asked)
+    (folder / "config.json").write_text(text)
+    with pytest.raises(UserError, match=f"its config.json has {name}"):
         probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
+
+
+def test_a_base_that_brings_code_is_refused_and_nobody_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_model(tmp_path / "base")
+    (folder / "configuration_own.py").write_text("raise SystemExit")
+    brought = {"model_type": "own", "auto_map": {"AutoConfig": "configuration_own.Own"}}
+    (folder / "config.json").write_text(json.dumps(brought))
+    questions: list[str] = []
+
+    def say_yes(question: str) -> str:
+        questions.append(question)
+        return "yes"
+
+    monkeypatch.setattr("builtins.input", say_yes)
+    with pytest.raises(UserError, match="cannot be built: ValueError: .*custom code"):
+        probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
+    assert questions == []
+
+
+def test_an_index_reaches_no_file_but_those_of_the_genesis(tmp_path: Path) -> None:
+    folder, elsewhere = save_model(tmp_path / "base"), tmp_path / "secret.safetensors"
+    (folder / "model.safetensors").rename(elsewhere)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "part-1.safetensors"}}))
+    (folder / "part-1.safetensors").write_bytes(b"")
+    files = digests_of(folder)
+    assert set(files) == {"config.json", "part-1.safetensors", index.name}
+    index.write_text(json.dumps({"weight_map": {"a": "more.safetensors"}}))
+    files |= {index.name: digest_of_content(index)}
+    with pytest.raises(UserError, match=r"lie in more\.safetensors as well"):
+        probe(job_of(base=BaseFolder(path=folder, files=files)), NO_MODULES, is_checked=True)
+    for name in (f"../{elsewhere.name}", str(elsewhere), "model.bin", "adapter_config.json", ""):
+        index.write_text(json.dumps({"weight_map": {"a": name}}))
+        with pytest.raises(UserError, match="and not its files"):
+            digests_of(folder)
+        files |= {index.name: digest_of_content(index)}
+        with pytest.raises(UserError, match="and not its files"):
+            probe(job_of(base=BaseFolder(path=folder, files=files)), NO_MODULES, is_checked=True)
+    index.write_text("[" * 100_000)
+    with pytest.raises(UserError, match="no index of safetensors files: RecursionError"):
+        digests_of(folder)
 
 
 @pytest.mark.parametrize(
@@ -218,12 +274,20 @@ def test_a_base_whose_weights_are_not_those_of_its_config_is_refused(tmp_path: P
         ({"config": LLAMA, "trainable": ["*"]}, "trainable needs a base"),
         ({"config": {"n_layer": 2}}, "config needs a model_type"),
         ({"config": LLAMA | {"_x": 1}}, "config takes no _x"),
+        ({"config": LLAMA | {"text_config": {"auto_map": {}}}}, "config takes no auto_map"),
+        ({"config": LLAMA | {"parts": [{"dtype": "float16"}]}}, "config takes no dtype"),
         *(
             ({"config": LLAMA | {name: "a"}}, f"config takes no {name}: a job brings")
             for name in sorted(CONFIG_REFUSED)
         ),
         ({"base": {}}, "a base needs a path, or its files by digest"),
-        ({"base": {"files": {"../x": "ab" * 32}}}, "should match pattern"),
+        *(
+            ({"base": {"files": {name: "ab" * 32}}}, "should match pattern")
+            for name in (
+                *("../x.safetensors", "x/y.safetensors", ".safetensors", "x.bin", "modeling.py"),
+                *("adapter_config.json", "config.json\n", "config_json", "x.safetensors.bin"),
+            )
+        ),
         ({"base": {"path": "b"}, "depth": 3}, "a model of kind hf_causal_lm takes no depth"),
         ({"base": {"path": "b"}, "path": "a:b"}, "takes no path"),
         ({"kind": "mlp", "base": {"path": "b"}}, "a model of kind mlp takes no base"),
