@@ -8,7 +8,7 @@ restart, and whoever checks a step sees what its author saw. See docs/data.md.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -85,12 +85,12 @@ class BuiltExamples:
 def why_unfit(model: ModelConfig, inputs: AnyArray, targets: AnyArray) -> str | None:
     """What a model of this package cannot take of a batch; a module says so itself."""
     match model.kind:
-        case "byte_gpt":
+        case "byte_gpt" | "hf_causal_lm":
             fits = inputs.ndim == 2 and inputs.shape == targets.shape
-            if not fits or inputs.shape[1] > model.context or inputs.dtype != np.int64:
+            if not fits or not 1 <= inputs.shape[1] <= model.context or inputs.dtype != np.int64:
                 return (
                     f"inputs and targets of shapes {inputs.shape} and {targets.shape}, type "
-                    f"{inputs.dtype}; the model takes (B, T) tokens, T at most {model.context}"
+                    f"{inputs.dtype}; the model takes (B, T) tokens, T from 1 to {model.context}"
                 )
             lowest, highest, limit = 0, int(max(inputs.max(), targets.max())), model.vocabulary
             lowest = int(min(inputs.min(), targets.min()))
@@ -102,8 +102,10 @@ def why_unfit(model: ModelConfig, inputs: AnyArray, targets: AnyArray) -> str | 
                     f"{targets.shape}; the model takes (B, {features}) fractions and (B,) classes"
                 )
             lowest, highest, limit = int(targets.min()), int(targets.max()), model.classes
-        case _:
+        case "module":
             return None
+        case _:
+            assert_never(model.kind)
     if lowest < 0 or highest >= limit:
         return f"numbers from {lowest} to {highest}; the model knows 0 to {limit - 1}"
     return None

@@ -167,6 +167,28 @@ def test_what_is_no_data_set_is_refused_before_training(
         open_examples(job.data, MODEL, tmp_path, modules=access(tmp_path))
 
 
+@pytest.mark.parametrize("kind", ["byte_gpt", "hf_causal_lm"])
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("np.full((len(indices), 8), 7), np.full((len(indices), 8), -100)", "numbers from -100 to"),
+        ("np.full((len(indices), 8), 256), np.zeros((len(indices), 8), int)", "knows 0 to 255"),
+        ("np.zeros((2, len(indices), 9), int)", r"T from 1 to 8"),
+        ("np.zeros((2, len(indices), 0), int)", r"T from 1 to 8"),
+        ("np.zeros((2, len(indices), 8))", "that are no whole numbers"),
+    ],
+)
+def test_tokens_that_a_language_model_does_not_know_are_refused(
+    tmp_path: Path, kind: str, rows: str, why: str
+) -> None:
+    config = {"config": {"model_type": "llama"}} if kind == "hf_causal_lm" else {}
+    model = ModelConfig.model_validate({"kind": kind, "context": 8, **config})
+    job = job_of(tmp_path, f"def rows(self, indices):\n    return {rows}")
+    examples = open_examples(job.data, model, tmp_path, modules=access(tmp_path))
+    with pytest.raises(TrainerFailed, match=why):
+        examples.train(np.arange(3))
+
+
 @pytest.mark.parametrize("classes", [10, 11])
 def test_pictures_of_ones_own_train_what_reads_pictures(tmp_path: Path, classes: int) -> None:
     changes = f"""
