@@ -39,6 +39,7 @@ BROAD_EXCEPT = {
     "daa_node/training/models/module.py": (1, "a call: that code, whatever it raises"),
     "daa_node/training/models/opening.py": (1, "a build: that code, whatever it raises"),
     "daa_node/training/models/causal_lm.py": (1, "a library's build: whatever a folder holds"),
+    "daa_node/training/site/shards.py": (1, "a call: that code, on one of several devices"),
     "simnet/results/shrink.py": (1, "what a run raises is the failure that is looked for"),
     "simnet/results/sweep.py": (1, "one seed: what it raises is a finding, and others are to come"),
     "simnet/nodes/virtual/machine.py": (1, "a node that was just killed may stumble while it ends"),

@@ -36,7 +36,15 @@ from daa_node.training.site.rank import (
     map_board,
     said_share,
 )
-from daa_node.training.site.shards import FIRST, SECOND, WEIGHTS, Shards, Share, check_shardable
+from daa_node.training.site.shards import (
+    FIRST,
+    SECOND,
+    WEIGHTS,
+    Shards,
+    Share,
+    check_frozen,
+    check_shardable,
+)
 
 T = TypeVar("T")
 
@@ -147,6 +155,7 @@ def open_site(job: TrainingJob, config: TrainerConfig, directory: Path) -> Site:
         if "refused" in said:
             raise UserError(f"{follower.name}: {said['refused']}")
     loss = loss_of(job.model, job.seed, ModuleAccess.of(config))
+    check_frozen(loss)
     for stale in directory.glob("site-*"):
         stale.unlink()
     for follower in followers:

@@ -31,7 +31,7 @@ from daa_node.training.datasets.examples import Batch
 from daa_node.training.messages import RECEIVE_BYTES, Message, Unpacker, pack
 from daa_node.training.module_source import ModuleAccess
 from daa_node.training.parent_death import die_with
-from daa_node.training.site.shards import Shards, Share, check_shardable
+from daa_node.training.site.shards import Shards, Share, check_frozen, check_shardable
 
 LOOPBACK = "lo"
 # Two halves of one step take about as long; who is behind by this is suspended or hung.
@@ -103,6 +103,7 @@ class _Follower:
         check_shardable(self._job.model.tensors())
         self._device = choose_device(config.devices[start["rank"]])
         self._loss = loss_of(self._job.model, self._job.seed, ModuleAccess.of(config))
+        check_frozen(self._loss)
         self._shards: Shards | None = None
 
     def join(self) -> None:

@@ -155,7 +155,10 @@ class Shards:
     def _loss_of(self, batch: Batch) -> Tensor:
         inputs = torch.from_numpy(batch.inputs).to(self._device)
         targets = torch.from_numpy(batch.targets).to(self._device)
-        loss = self._module(inputs, targets)
+        try:
+            loss = self._module(inputs, targets)
+        except Exception as fault:
+            raise TrainerFailed(f"{type(fault).__name__}: {fault}") from fault
         if not isinstance(loss, Tensor) or loss.ndim != 0:
             raise TrainerFailed("forward returned no scalar loss")
         return loss
@@ -169,6 +172,13 @@ def check_shardable(specs: tuple[TensorSpec, ...]) -> None:
                 f"trainer.devices: {spec.name} has the shape {list(spec.shape)}, and rows are what "
                 "several devices share; name one device in trainer.device instead"
             )
+
+
+def check_frozen(loss: LossFunction) -> None:
+    """The same for what somebody's model computes with beside what is trained."""
+    if isinstance(loss, ModuleLoss):
+        module = loss.opened.module
+        check_shardable(tuple(TensorSpec(n, tuple(p.shape)) for n, p in module.named_parameters()))
 
 
 def _module_of(

@@ -1,6 +1,7 @@
 """A site of two processes against the one device that checks its work."""
 
 from pathlib import Path
+from textwrap import indent
 from time import perf_counter
 
 import numpy as np
@@ -60,6 +61,7 @@ class Model(nn.Module):
         self.head.weight = self.embedding.weight  # held twice
 
     def forward(self, inputs, targets):
+        FIRST
         stream = self.rnn(self.embedding(inputs))[0]
         for block in self.blocks:
             stream = block(stream)
@@ -84,9 +86,10 @@ JOBS = {
 }
 
 
-def own_module(directory: Path) -> tuple[TrainingJob, TrainerConfig]:
-    """A job with blocks in a list, and what allows it."""
-    write_package(directory, BLOCKS)
+def own_module(directory: Path, first: str = "") -> tuple[TrainingJob, TrainerConfig]:
+    """A job with blocks in a list, and what allows it. `first`: lines that forward begins with."""
+    lines = indent(first, " " * 8).strip()
+    write_package(directory, BLOCKS.replace("FIRST", lines))
     job = job_of("shakespeare").model_copy(update={"inner": INNER})
     path, allowed = f"{PACKAGE}.model:build", access(directory)
     source = find_source(path, allowed)
