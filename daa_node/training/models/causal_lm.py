@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from daa_node.errors import UserError
 from daa_node.training.base_config import BASE_CONFIG_REFUSED, names_in
 from daa_node.training.base_files import CONFIG
-from daa_node.training.model_config import ModelConfig
+from daa_node.training.model_config import PARAMETERS_MAX, ModelConfig
 
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -91,6 +91,7 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
     if view is None:
         settings: dict[str, Any] = dict(model.config or {})
         config = library.AutoConfig.for_model(settings.pop("model_type"), **settings)
+        _check_room(library, model, config)
         inner: nn.Module = library.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         return config, inner
     if not (view / CONFIG).exists():
@@ -115,6 +116,20 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
                 f"{str(sorted(map(str, left[what])))[:WHY_CHARS_MAX]}"
             )
     return config, inner
+
+
+def _check_room(library: Any, model: ModelConfig, config: Any) -> None:
+    """Before memory is taken: a genesis may ask for more than any host has."""
+    with torch.device("meta"):
+        empty = library.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    count = sum(parameter.numel() for parameter in empty.parameters())
+    if model.built is None and count > PARAMETERS_MAX:
+        raise UserError(f"model.config: {count} parameters, at most {PARAMETERS_MAX}")
+    if model.built is not None and count != model.parameter_count():
+        raise UserError(
+            f"the model {model.label} is not the one of the genesis: its config makes {count} "
+            f"parameters, and the genesis has {model.parameter_count()}; nothing was trained"
+        )
 
 
 def _check_config(text: str) -> None:

@@ -307,6 +307,18 @@ def test_a_wrong_model_is_refused_with_what_is_wrong(fields: dict[str, object], 
         ModelConfig.model_validate({"kind": "hf_causal_lm", **fields})
 
 
+HUGE = LLAMA | {"hidden_size": 1 << 20, "intermediate_size": 1 << 20}  # 17 TB a layer
+
+
+def test_a_config_of_a_model_that_fits_no_host_takes_no_memory(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.config: \d{14} parameters, at most 536870912"):
+        probe(job_of(config=HUGE), NO_MODULES, is_checked=True)
+    found = probed(job_of(config=LLAMA)).model.built
+    assert found is not None
+    with pytest.raises(UserError, match=r"its config makes \d{14} parameters, .* has 26784"):
+        core_of(built(job_of(config=HUGE), found), tmp_path)
+
+
 @pytest.mark.parametrize("library", ["transformers", "peft"])
 def test_without_the_extra_one_error_names_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str

@@ -19,8 +19,9 @@ from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import OwnFiles
+from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.model_config import ModelConfig
-from daa_node.training.revealed import step_bytes
+from daa_node.training.revealed import RevealedExamples, step_bytes
 from tests.daa_node.training.cheats import Shown, Stage
 from tests.daa_node.training.datasets.picture_files import write_idx
 
@@ -146,6 +147,36 @@ def test_batches_that_are_none_are_infinitely_far(
     )
     assert found[0].weights == inf
     assert furthest(found[1:]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("make", "offset", "number"),
+    [
+        (text_job, 0, np.int32(256)),  # the model knows 256 bytes
+        (text_job, 4, np.int32(-1)),
+        (picture_job, 0, np.float32("nan")),
+        (picture_job, 4, np.float32("inf")),
+        (picture_job, -4, np.int32(10)),  # ten classes
+        (picture_job, -4, np.int32(-100)),  # which torch would leave out of the mean
+    ],
+)
+def test_one_number_that_is_none_is_enough(
+    tmp_path: Path,
+    make: Callable[[Path, int], TrainingJob],
+    offset: int,
+    number: np.generic,
+) -> None:
+    job = make(tmp_path, 1)
+    examples = open_examples(job.data, job.model, tmp_path / "cache", job.own)
+    revealed = RevealedExamples(examples, job.data, job.model, INNER.batch_size)
+    with revealed.noting():
+        revealed.train(np.arange(INNER.batch_size))
+        room = revealed.noted(1)
+    with revealed.showing(room, 1):
+        pass
+    room[offset : offset + 4 or None] = np.frombuffer(number.tobytes(), np.uint8)
+    with pytest.raises(ValueError, match="of step 0|step 0: "), revealed.showing(room, 1):
+        pass
 
 
 def test_what_names_tell_is_told_with_batches_behind_the_state(tmp_path: Path) -> None:

@@ -167,6 +167,16 @@ def test_what_is_no_data_set_is_refused_before_training(
         open_examples(job.data, MODEL, tmp_path, modules=access(tmp_path))
 
 
+def test_code_that_changes_its_indices_changes_nobody_elses(tmp_path: Path) -> None:
+    job = job_of(
+        tmp_path, "def train(self, indices):\n    indices += 1\n    return self.rows(indices)"
+    )
+    examples = open_examples(job.data, MODEL, tmp_path, modules=access(tmp_path))
+    indices = np.arange(4)
+    assert examples.train(indices).inputs[0, 0] == 1
+    assert indices.tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("kind", ["byte_gpt", "hf_causal_lm"])
 @pytest.mark.parametrize(
     ("rows", "why"),
