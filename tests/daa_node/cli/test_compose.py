@@ -80,3 +80,16 @@ def test_volunteers_see_nothing_of_what_a_host_alone_has(tmp_path: Path, is_loca
     assert (opens is None) == is_local
     if opens is not None:
         assert opens().train_count > 0
+
+
+def test_volunteers_get_no_pieces_with_data_that_are_code(tmp_path: Path) -> None:
+    data = {"kind": "dataset", "path": "own.data:build", "digest": "ab" * 32}
+    directory = DataDirectory(tmp_path)
+    job = training_job(network(data=data), directory, NodeConfig())
+    assert examples_for_volunteers(job, directory) is None
+
+
+def test_a_place_of_a_base_that_the_network_does_not_have_is_refused(tmp_path: Path) -> None:
+    config = load("config.yaml", "model: {base: /mnt/tiny}").value
+    with pytest.raises(UserError, match=r"model\.base: this network's model has no base"):
+        training_job(network(), DataDirectory(tmp_path), config)

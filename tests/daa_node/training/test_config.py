@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from daa_dag.ids import Digest
 from daa_node.genesis import Job, check_rules_of
 from daa_node.tensors import slots_of
 from daa_node.training.config import TrainerConfig, TrainingJob
@@ -140,6 +141,10 @@ def test_local_data_may_be_checked_where_their_batches_are_shown() -> None:
     rules = check_rules_of(made)
     assert (rules.boundary_chunks[-1], rules.shown_chunks) == (made.revealed_bytes, 1)
     assert not rules.steps_convict
+    larger = Job.model_validate(job | {"inner": {"batch_size": 1024}})
+    rules = check_rules_of(larger)
+    assert rules.shown_chunks > 1
+    assert sum(rules.boundary_chunks[-rules.shown_chunks :]) == larger.revealed_bytes
     with pytest.raises(ValidationError, match="nobody is checked with spot_checks.share"):
         Job.model_validate(job | {"spot_checks": {"share": [0, 1]}})
     with pytest.raises(ValidationError, match="reveal is for local alone"):
@@ -194,3 +199,14 @@ def test_the_jobs_digest_follows_every_part() -> None:
         job.model_copy(update={"inner": job.inner.model_copy(update={"beta2": 0.99})}),
     ]
     assert len({job.digest(), *(other.digest() for other in others)}) == 4
+
+
+def test_a_base_that_was_moved_is_the_same_job() -> None:
+    def digest(path: str, root: str) -> Digest:
+        model = ModelConfig.model_validate(
+            {"kind": "hf_causal_lm", "base": {"path": path, "files": {"config.json": root * 32}}}
+        )
+        return TrainingJob(model=model).digest()
+
+    assert digest("here", "ab") == digest("there", "ab")
+    assert digest("here", "ab") != digest("here", "cd")

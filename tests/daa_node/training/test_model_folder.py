@@ -15,6 +15,7 @@ from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import TokenizerFile
 from daa_node.training.model_config import ModelConfig
+from daa_node.training.models.module import Opened
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_probe import probe
 from daa_node.updates.grid import GRID_ONE
@@ -60,6 +61,13 @@ def test_the_first_weights_are_the_bases_own_to_the_bit(tmp_path: Path) -> None:
         found[: whole.numel()].tolist()
         == torch.round(whole.double().flatten() * GRID_ONE).int().tolist()
     )
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("-inf"), -128.5])
+def test_what_is_no_number_of_the_grid_is_refused(number: float) -> None:
+    weight = torch.nn.Parameter(torch.tensor([0.5, number]))
+    with pytest.raises(UserError, match="w of its base holds what is no number, or beyond 128"):
+        base_weights.grid_weights(Opened("m", torch.nn.Module(), {"w": weight}))
 
 
 def test_numbers_that_the_grid_has_not_are_refused(tmp_path: Path) -> None:
@@ -126,6 +134,11 @@ def test_a_module_of_ones_own_has_a_base_and_adapters_too(tmp_path: Path) -> Non
     save_file({"layer.weight": torch.zeros(8, 64)}, folder / "model.safetensors")
     model = ModelConfig.model_validate({**job.model.model_dump(), "base": base_of(folder)})
     with pytest.raises(UserError, match="not that of its base: only one of them has head.bias"):
+        probe(job.model_copy(update={"model": model}), here, is_checked=True)
+    more = {**module.state_dict(), "tail.bias": torch.zeros(1)}
+    save_file(more, folder / "model.safetensors")
+    model = ModelConfig.model_validate({**job.model.model_dump(), "base": base_of(folder)})
+    with pytest.raises(UserError, match="not that of its base: only one of them has tail.bias"):
         probe(job.model_copy(update={"model": model}), here, is_checked=True)
 
 
