@@ -87,6 +87,8 @@ class Job(BaseModel):
     @model_validator(mode="after")
     def _can_be_disputed(self) -> Self:
         why = self.spot_checks.why_too_long(self.rounds.inner_steps_max)
+        if why is None and self.spot_checks.is_on:
+            why = self.updates.why_uncheckable
         if why is not None:
             raise ValueError(why)
         return self
@@ -345,6 +347,7 @@ def round_rules(job: Job) -> RoundRules:
         compare=compare_updates,
         measure=measure_updates,
         segment_steps=job.spot_checks.segment_steps(job.rounds.inner_steps_max),
+        train_on=updates.train_on,
     )
 
 

@@ -34,10 +34,14 @@ from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.closing import MayClose
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.job_runner import JobRunner
+from daa_node.rounds.plan import Plan
 from daa_node.rounds.synchronous import Happened, Work
 
 WAIT_CHECK_S = 0.25  # how often a waiting node looks again
 CATCH_UP_RETRY_S = 0.5
+# Of a round's steps so many may be taken while updates travel, and are late by that, before those
+# who are waited for cost the others more than they bring.
+LATE_SHARE = 0.75
 
 
 class AutonomyLoop:
@@ -175,11 +179,22 @@ class AutonomyLoop:
                 reachable=reachable - shunned,
                 recent=without_the_low(presence.awaited(expected) - shunned, low, expected),
                 are_enough=self._runner.rules.are_enough(collection.plan, eligible),
+                offered=collection.authors() - low - shunned,
+                idle_after_s=self._idle_after_s(collection.plan, elapsed_s - (waiting_s or 0.0)),
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason
 
         return may_close
+
+    def _idle_after_s(self, plan: Plan, trained_s: float) -> float:
+        """For how long it costs nothing to wait. `trained_s`: what we know if we know no better."""
+        if not self._runner.rules.train_on:
+            return 0.0
+        us_per_step = self._monitor.meters.us_per_step.value
+        if us_per_step is not None:
+            trained_s = self._runner.rules.rounds.inner_steps_max * us_per_step / 1e6
+        return LATE_SHARE * min(trained_s, plan.train_us / 1e6)
 
     def _note(self, behaviour: Behaviour) -> None:
         """Log decisions when they change: a waiting node would say the same four times a second."""

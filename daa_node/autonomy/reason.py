@@ -206,6 +206,8 @@ class Gathering:
     # who contributed lately and was never gone since, see Presence, and does not stand low with us
     recent: Set[NodeId]
     are_enough: bool = True  # False: the rule cannot merge them, and their round would abort
+    offered: Set[NodeId] = frozenset()  # whose update is on its way, and who do not stand low
+    idle_after_s: float = 0.0  # of waiting: until then we train on, and waiting costs nothing
 
     def worth_s(self, awaited: int) -> float:
         """How long waiting for so many costs no more than it can bring.
@@ -226,6 +228,8 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
     if g.elapsed_s >= g.window_s:
         return Decision("close", f"the window of {g.window_s:.1f} s ended with {count}")
     if g.waiting_s is None or not g.eligible or not g.are_enough:
+        return None
+    if g.waiting_s < g.idle_after_s and missing & g.reachable & g.offered:
         return None
     # Who is gone, or connected but has not contributed lately, does not hold up the others.
     awaited = missing & g.reachable & g.recent

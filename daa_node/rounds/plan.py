@@ -168,6 +168,7 @@ class RoundRules:
     compare: Compare
     measure: Measure
     segment_steps: int = 0  # as in the plan
+    train_on: bool = False  # nobody stands idle while updates travel
 
     def plan(
         self,

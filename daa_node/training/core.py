@@ -32,6 +32,7 @@ import torch
 from daa_node.errors import PeerFault, TrainerFailed, UserError
 from daa_node.seams import CanaryStep, SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array, UInt8Array
+from daa_node.training.ahead import Ahead
 from daa_node.training.batches import batch_plan
 from daa_node.training.boundaries import Boundary, Carried
 from daa_node.training.canary import take_canary
@@ -142,6 +143,7 @@ class Core:
         self._settled_round = NO_ROUND  # the newest merged one as of the last order
         self._sealed_round = NO_ROUND  # of what was tried; none if there is nothing to settle
         self._memory_ids = count()
+        self._ahead: Ahead | None = None
 
     def train_and_seal(
         self,
@@ -155,12 +157,16 @@ class Core:
         `on_boundary` gets every boundary but the last, as training comes to it.
         """
         started_s = self._now_s()
-        self._settle(order.merged_round)
+        ahead = self.take_ahead()
+        if not self._settle(order.merged_round):
+            ahead = None
         try:
             codec = codec_named(order.codec)
         except PeerFault as fault:
             raise TrainerFailed(f"order of round {order.round}: {fault.detail}") from None
         base_fp32_D = to_float32(base_D, self._base_D)
+        start_D = base_fp32_D if ahead is None else _moved(base_fp32_D, ahead)
+        taken = 0 if ahead is None else ahead.steps
         batches = batch_plan(
             order.seed,
             order.round,
@@ -168,9 +174,8 @@ class Core:
             self._job.inner.batch_size,
             self._examples.train_count,
         )
-        limits = StepLimits(
-            order.steps_max, order.stop_after_s, started_s, self._now_s, is_cancelled
-        )
+        steps_max = max(1, order.steps_max - taken)
+        limits = StepLimits(steps_max, order.stop_after_s, started_s, self._now_s, is_cancelled)
         settled, tried, updates = self._settled, self._tried, self._job.updates
         tried.id = None
         tried.optimiser.copy_from(settled.optimiser)
@@ -181,22 +186,55 @@ class Core:
                 passed = self._boundary(self._loop.gather(), tried.optimiser, owed_D)
                 on_boundary(replace(passed, revealed=self._noted(order)))
 
+        schedule_step = order.first_step + taken
         with nullcontext() if self._revealed is None else self._revealed.noting():
             if order.segment_steps:
                 first = self._boundary(base_fp32_D, settled.optimiser, owed_D, settled.id)
                 on_boundary(replace(first, revealed=self._noted(order)))
             trained = self._loop.train(
-                base_fp32_D, batches, order.first_step, limits, tried.optimiser, pass_by
+                start_D, batches, schedule_step, limits, tried.optimiser, pass_by
             )
             ended = self._noted(order)
         trained_at_s = self._now_s()
+        if ahead is not None:
+            trained = self._with_ahead(trained, ahead, order.steps_max)
         self._check_finite(trained)
         room_D = tried.residual_D
         sealed = seal(base_fp32_D, trained.values_D, owed_D, codec, updates.clip_norm, room_D)
         self._sealed_round = order.round
         tried.id = next(self._memory_ids)
         end = self._boundary(trained.values_D, tried.optimiser, sealed.residual_D, tried.id)
+        if updates.train_on:
+            next_step, more = order.first_step + trained.steps, order.steps_max - 1
+            self._ahead = Ahead(order.round, trained.values_D.copy(), batches, next_step, more)
         return SealedTraining(sealed.blob, trained, trained_at_s, replace(end, revealed=ended))
+
+    def train_on(self) -> bool:
+        """A step of the next round before its order; False if none is left to take.
+
+        What training goes on from may be lost with it: that is of an update not merged yet.
+        """
+        ahead, tried = self._ahead, self._tried
+        if ahead is None or not ahead.steps_left:
+            return False
+        tried.id = None
+        if ahead.values_D is not None:
+            self._loop.resume(ahead.values_D, tried.optimiser)
+            ahead.values_D = None
+        step = ahead.schedule_step + ahead.steps
+        ahead.loss_sum += self._loop.step_on(next(ahead.batches), step)
+        ahead.steps += 1
+        return True
+
+    def take_ahead(self) -> Ahead | None:
+        """What was trained since the newest seal, in arrays of its own; it is the caller's now."""
+        self._set_aside()
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def set_ahead(self, ahead: Ahead | None) -> None:
+        """Go on from there; `inner_state` is the one that it was taken beside."""
+        self._ahead = ahead
 
     def check_segment(
         self,
@@ -205,6 +243,7 @@ class Core:
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> SegmentCheck:
         """Beside our own training: what that goes on from stays as it is. Raises TrainerFailed."""
+        self._set_aside()
         if order.exact and claim.sealed is not None:
             return replay_seal_exactly(self._job, claim.start, claim.sealed)
         if order.exact:
@@ -230,6 +269,7 @@ class Core:
 
         Of exact steps fewer, where one leads to what are no numbers.
         """
+        self._set_aside()
         if order.exact:
             self._check_canonical()
             step_exactly(self._job, self._examples, order, start, on_boundary, is_cancelled)
@@ -239,12 +279,14 @@ class Core:
     def canary(self, step: int, is_cancelled: Callable[[], bool] = lambda: False) -> CanaryStep:
         """Beside our own training, too. Raises TrainerFailed when cancelled."""
         self._check_canonical()
+        self._set_aside()
         found, repeats = take_canary(self._job, self._examples, self._loop, step, is_cancelled)
         distance = max(found.weights, found.first, found.second)
         return CanaryStep(kind_of(self.device, self._ranks), distance, repeats)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""
+        self._set_aside()
         self._loop.load(to_float32(weights_D, self._base_D))
         return mean_loss(
             self._job.evaluation, self._examples.heldout_count, self._loop.heldout_loss
@@ -271,13 +313,31 @@ class Core:
         if not self._job.model.is_canonical:
             raise TrainerFailed(f"no canonical kernels take steps of {self._job.model.label}")
 
-    def _settle(self, merged_round: int) -> None:
-        """The newest merged update is of that round: what it left is where the next one starts."""
-        if self._sealed_round != NO_ROUND and merged_round == self._sealed_round:
+    def _set_aside(self) -> None:
+        """Keep the weights that the loop has got to: somebody else needs the loop."""
+        if self._ahead is not None and self._ahead.values_D is None:
+            self._ahead.values_D = self._loop.gather().copy()
+
+    def _with_ahead(self, trained: Trained, ahead: Ahead, steps_max: int) -> Trained:
+        """With the steps before the order; more than were planned are not claimed."""
+        steps = trained.steps + ahead.steps
+        loss_sum = trained.loss_nats * trained.steps + ahead.loss_sum
+        claimed = min(steps, steps_max)
+        tokens = trained.tokens // trained.steps * claimed
+        return replace(trained, steps=claimed, tokens=tokens, loss_nats=loss_sum / steps)
+
+    def _settle(self, merged_round: int) -> bool:
+        """The newest merged update is of that round: what it left is where the next one starts.
+
+        Returns whether it is the newest that was sealed.
+        """
+        is_sealed = self._sealed_round != NO_ROUND and merged_round == self._sealed_round
+        if is_sealed:
             self._settled, self._tried = self._tried, self._settled
         elif merged_round != self._settled_round:
             self._settled.forget()  # what it left went with another process
         self._settled_round, self._sealed_round = merged_round, NO_ROUND
+        return is_sealed
 
     def _check_finite(self, trained: Trained) -> None:
         if not isfinite(trained.loss_nats) or not bool(np.isfinite(trained.values_D).all()):
@@ -297,6 +357,14 @@ class Core:
         moments = optimiser.moments()
         vectors = weights_D, moments.first_D, moments.second_D, residual_D
         return Boundary(*vectors, moments.steps, memory_id)
+
+
+def _moved(base_D: Float32Array, ahead: Ahead) -> Float32Array:
+    """The base, as far from where it was as training has got from where it was sealed."""
+    assert ahead.values_D is not None
+    moved_D: Float32Array = ahead.values_D - ahead.sealed_D
+    moved_D += base_D
+    return moved_D
 
 
 def open_core(

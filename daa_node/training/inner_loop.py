@@ -97,6 +97,15 @@ class InnerLoop:
         tokens = steps * self._config.batch_size * self._examples.tokens_each
         return Trained(self.values(), steps, tokens, max(1, round(step_s * 1e6)), loss_nats)
 
+    def resume(self, values_D: Float32Array, optimiser: Optimiser) -> None:
+        """Steps go on from these weights, and change this memory: see `step_on`."""
+        self._engine.begin(values_D, optimiser)
+
+    def step_on(self, indices_B: Int64Array, step: int) -> float:
+        """One step more from where the loop stands, the author's `step`-th; its loss in nats."""
+        lr = learning_rate(self._config, step)
+        return float(self._engine.step(self._examples.train(indices_B), lr).item())
+
     def gather(self) -> Float32Array:
         """The weights and, in the optimiser, the moments as they are in the middle of training."""
         self._engine.gather()

@@ -1,6 +1,7 @@
 """The worker process: `python -m daa_node.training.worker --fd N`, started by its daemon alone.
 
-One thread carries out orders, one reads the socket, one sends heartbeats. What a restart needs of
+One thread carries out orders, one reads the socket, one sends heartbeats. Between orders it takes
+steps of the next round, where the job has it train on. What a restart needs of
 the optimiser is saved while nobody waits: after a short idleness, before the next training, or at
 the end. It dies with its daemon: the socket's end stops it, at once if it is at work, and on Linux
 the kernel kills it even while it is suspended. It ignores SIGINT and SIGTERM, which a terminal or a
@@ -15,8 +16,9 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from time import perf_counter, sleep
+from time import monotonic, perf_counter, sleep
 
 import numpy as np
 import torch
@@ -229,6 +231,14 @@ class Worker:
             "snapshot_roots": [boundary.root for boundary in boundaries.manifests],
         }
 
+    def train_on(self) -> bool:
+        """A step of the next round; False if none is left, or one failed: the order will tell."""
+        try:
+            return self._core.train_on()
+        except EXPECTED_FAULTS:
+            self._core.set_ahead(None)
+            return False
+
     def finish(self) -> None:
         """What an order leaves to do when its answer is out. Raises OSError."""
         boundaries = self._boundaries
@@ -378,12 +388,25 @@ def _open_worker(
     return Worker(core, job, directory / "inner_state", inbox)
 
 
+def next_order(worker: Worker, inbox: Inbox, save: Callable[[], None]) -> Message:
+    """Steps are taken and what is unsaved is saved until one comes."""
+    began_s = monotonic()
+    while True:
+        waited_s = monotonic() - began_s
+        steps_on = inbox.orders.empty() and worker.train_on()
+        if worker.unsaved and waited_s > SAVE_AFTER_IDLE_S:
+            save()
+        try:
+            if steps_on:
+                return inbox.orders.get_nowait()
+            return inbox.orders.get(timeout=SAVE_AFTER_IDLE_S if worker.unsaved else None)
+        except queue.Empty:
+            if not steps_on:
+                save()
+
+
 def _serve(worker: Worker, inbox: Inbox, line: Line) -> None:
-    try:
-        message = inbox.orders.get(timeout=SAVE_AFTER_IDLE_S if worker.unsaved else None)
-    except queue.Empty:
-        _save(worker, line)
-        return
+    message = next_order(worker, inbox, partial(_save, worker, line))
     if worker.unsaved and message["verb"] in ("train_and_seal", END):
         _save(worker, line)
     if message["verb"] == END:

@@ -29,6 +29,7 @@ class UpdatesConfig(BaseModel):
     clip_norm: float | None = None  # L2 of the pseudo-gradient, before error feedback
     norm_cap: float | None = 1024.0  # an offer whose decoded L2 is above it is refused
     error_feedback: bool = True
+    train_on: bool = False  # while updates travel: see training.ahead
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -98,6 +99,17 @@ class UpdatesConfig(BaseModel):
         if not self.error_feedback:
             return "codec top_k sends one parameter in 64: it needs error_feedback for the others"
         return None
+
+    @property
+    def why_uncheckable(self) -> str | None:
+        """Why nobody could train again what an author says it has trained; None if anybody can."""
+        if not self.train_on:
+            return None
+        return (
+            "updates: with train_on an author's steps begin before their round, where nobody can"
+            " take them again: set spot_checks.share to [0, 1], which gives up that who only says"
+            " that it trains is found, or train_on to false"
+        )
 
     @property
     def delta_format(self) -> DeltaFormat:

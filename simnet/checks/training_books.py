@@ -47,6 +47,8 @@ class Account:
         self.spent_ns = dict.fromkeys(Stage, 0)
         self.crashes = 0
         self._sealed_ns = 0  # of training, when it sealed its newest update
+        self._trains_until_ns = 0  # for want of other work, see `trains_on`
+        self._trained_on_ns = 0
 
     @property
     def stage(self) -> Stage:
@@ -58,9 +60,25 @@ class Account:
 
     def settle(self) -> None:
         """Enter the time up to now."""
-        now_ns = self._now_ns()
-        self.spent_ns[self.stage] += now_ns - self._since_ns
+        now_ns, stage = self._now_ns(), self.stage
+        if stage is Stage.WAITING:
+            trained_ns = max(0, min(now_ns, self._trains_until_ns) - self._since_ns)
+            self.spent_ns[Stage.TRAINING] += trained_ns
+            self._trained_on_ns += trained_ns
+            self._since_ns += trained_ns
+        self.spent_ns[stage] += now_ns - self._since_ns
         self._since_ns = now_ns
+
+    def trains_on(self, for_ns: int) -> None:
+        """From now on it trains while it waits, for so long at most."""
+        self.settle()
+        self._trains_until_ns, self._trained_on_ns = self._now_ns() + for_ns, 0
+
+    def stops_training_on(self) -> int:
+        """For how long it has, in ns."""
+        self.settle()
+        trained_ns, self._trains_until_ns, self._trained_on_ns = self._trained_on_ns, 0, 0
+        return trained_ns
 
     @contextmanager
     def at_work(self, stage: Stage) -> Iterator[None]:
@@ -79,7 +97,7 @@ class Account:
         return self._sealed_ns - before
 
     def goes_down(self) -> None:
-        self.settle()
+        self.stops_training_on()
         self._is_down, self._follows = True, False
         self.crashes += 1
 

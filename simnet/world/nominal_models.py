@@ -15,6 +15,7 @@ import numpy as np
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
 from daa_node.seams import CanaryStep, SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array
+from daa_node.training.ahead import Ahead
 from daa_node.training.boundaries import Boundary, Carried, boundary_steps
 from daa_node.training.config import TrainingJob
 from daa_node.training.core import NO_ROUND, OnBoundary, SealedTraining
@@ -64,6 +65,7 @@ class NominalCore:
         self._job = job
         self._now_s = now_s
         self._on_step = on_step
+        self._ahead: Ahead | None = None
 
     def train_and_seal(
         self,
@@ -73,8 +75,11 @@ class NominalCore:
         on_boundary: OnBoundary = lambda _boundary: None,
     ) -> SealedTraining:
         """As many steps as a worker's inner loop would take; the same order, the same update."""
+        ahead = self.take_ahead()
+        is_merged = ahead is not None and ahead.round == order.merged_round
+        before = ahead.steps if ahead is not None and is_merged else 0
         started_s, steps, step_s = self._now_s(), 0, 0.0
-        while steps < order.steps_max:
+        while steps < max(1, order.steps_max - before):
             if steps and not isinf(order.stop_after_s):
                 passed_s = self._now_s() - started_s
                 if passed_s + step_s > order.stop_after_s:
@@ -88,12 +93,31 @@ class NominalCore:
         after_D = before_D - CHANGE * chance.standard_normal(before_D.size, np.float32)
         clip_norm = self._job.updates.clip_norm
         blob = seal(before_D, after_D, None, codec_named(order.codec), clip_norm).blob
+        if self._job.updates.train_on:
+            nothing_D = np.empty(0, np.float32)
+            self._ahead = Ahead(order.round, nothing_D, iter(()), 0, order.steps_max - 1)
+        steps = min(order.steps_max, before + steps)
         tokens = steps * self._job.inner.batch_size
         us_per_step = max(1, round(step_s * 1e6))
         trained = Trained(after_D, steps, tokens, us_per_step, LOSS_NATS)
         for _ in boundary_steps(steps, order.segment_steps)[:-1]:
             on_boundary(self._boundary(before_D))
         return SealedTraining(blob, trained, self._now_s(), self._boundary(after_D))
+
+    def train_on(self) -> bool:
+        """A step of the next round; False if none is left to take."""
+        if self._ahead is None or not self._ahead.steps_left:
+            return False
+        self._on_step()
+        self._ahead.steps += 1
+        return True
+
+    def take_ahead(self) -> Ahead | None:
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def set_ahead(self, ahead: Ahead | None) -> None:
+        self._ahead = ahead
 
     def check_segment(
         self,

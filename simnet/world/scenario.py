@@ -292,6 +292,7 @@ class WorkConfig(BaseModel):
     rule: Literal["mean", "trimmed_mean"] = Field(
         "trimmed_mean", description="that merges updates, for codecs it works with"
     )
+    train_on: bool = Field(False, description="while updates travel, as a job's updates.train_on")
     inner_steps_max: int = Field(30, ge=1, le=1_000_000)
     step_s: float = Field(0.05, gt=0, description="of a node of speed 1")
     tokens_per_step: int = Field(1024, ge=1, description="of a virtual model")
@@ -323,8 +324,9 @@ class WorkConfig(BaseModel):
     def updates(self) -> UpdatesConfig:
         """What the job says about updates: a robust rule, where the codec lets it work."""
         if self.codec == "top_k" or self.rule == "mean":
-            return UpdatesConfig(codec=self.codec, rule="mean", f_agg=0)
-        return UpdatesConfig(codec=self.codec, rule="trimmed_mean")
+            on = self.train_on
+            return UpdatesConfig(codec=self.codec, rule="mean", f_agg=0, train_on=on)
+        return UpdatesConfig(codec=self.codec, rule="trimmed_mean", train_on=self.train_on)
 
 
 class ChecksConfig(BaseModel):

@@ -5,11 +5,15 @@ take is the scenario's (see speeds). An order is worked out when it is given and
 time has passed, so that whoever cancels it meanwhile gets nothing, as from the real worker, and the
 optimiser is where it was before. All nodes compute on one Workbench, each with its own optimiser.
 
+Where the job has it train on between orders, an order waits for the step under way, and the steps
+taken meanwhile are worked out when they count: with the next training.
+
 What a restart needs of the optimiser is saved before the next training, as the worker does that has
 no idle moment; `saved` outlives the trainer, and a crash loses what came after it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -51,6 +55,7 @@ from daa_node.updates.outer_step import (
     apply_delta,
 )
 from simnet.checks.training_books import Account, Stage
+from simnet.nodes.virtual.between_orders import BetweenOrders
 from simnet.nodes.virtual.disk_seams import MemoryStore
 from simnet.world.adversaries.cheating_core import CheatingCore
 from simnet.world.nominal_models import NominalCore
@@ -143,6 +148,7 @@ class InlineTrainer:
         self._state = saved.state or workbench.first_state
         self._unsaved = False
         self._turn = trio.StrictFIFOLock()
+        self._between = BetweenOrders(account)
 
     @property
     def pid(self) -> int | None:
@@ -150,10 +156,10 @@ class InlineTrainer:
 
     async def initial_state(self) -> StateRef:
         weights_D = self._workbench.first_weights_D
-        return await self._put_state(weights_D, np.zeros_like(weights_D))
+        return await _put_state(self._store, self._workbench, (weights_D, np.zeros_like(weights_D)))
 
     async def train_and_seal(self, order: TrainOrder) -> SealedUpdate:
-        async with self._turn:
+        async with self._order():
             before = self._state
             if self._unsaved:
                 self._saved.state = before
@@ -166,16 +172,30 @@ class InlineTrainer:
                 await self._spend(Stage.TRAINING, elapsed_s)
                 await self._spend(Stage.SEALING, self._pace.seal_s)
             except trio.Cancelled:
+                self._between.begin(None, 0.0)
                 self._state = replace(self._state, sealed_round=NO_ROUND)
                 raise
             self._unsaved = True
             return await self._answer(order, sealed)
 
+    @asynccontextmanager
+    async def _order(self) -> AsyncIterator[None]:
+        """Its turn has come, and the step that was under way is done."""
+        async with self._turn:
+            await self._between.stop()
+            try:
+                yield
+            finally:
+                self._between.resume()
+
     def _compute(self, order: TrainOrder, base_D: Int32Array) -> tuple[SealedTraining, float]:
         """The training, and how long it takes."""
-        bench = self._workbench
-        bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
+        bench, step_s = self._workbench, self._pace.step_s(order.round)
         bench.core.set_inner_state(self._state)
+        bench.core.set_ahead(self._between.ahead)
+        for _ in range(self._between.steps):
+            bench.core.train_on()
+        bench.elapsed_s, bench.step_s = 0.0, step_s
         passed: list[Boundary] = []
         try:
             sealed = bench.core.train_and_seal(
@@ -183,6 +203,7 @@ class InlineTrainer:
             )
         finally:  # a training that fails has its say about the optimiser, too
             self._state = _kept(bench.core.inner_state())
+            self._between.begin(bench.core.take_ahead(), step_s)
         if order.segment_steps:
             self._saved.boundaries = [*passed, _own(sealed.end)]
         return sealed, bench.elapsed_s
@@ -204,7 +225,7 @@ class InlineTrainer:
         )
 
     async def keep_boundaries(self, roots: Sequence[Digest]) -> None:
-        async with self._turn:
+        async with self._order():
             left = self._saved.boundaries
             while left:
                 await _put(self._store, BOUNDARIES, left[0])
@@ -214,7 +235,7 @@ class InlineTrainer:
                     raise TrainerFailed(f"the boundary {root.hex()} is lost")
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
-        async with self._turn:
+        async with self._order():
             bench, sealed, claimed = self._workbench, None, order.sealed
             if claimed is not None:
                 base, shelf = claimed.base, order.shelf
@@ -232,7 +253,7 @@ class InlineTrainer:
             return found
 
     async def open_segment(self, order: SegmentOrder) -> tuple[Digest, ...]:
-        async with self._turn:
+        async with self._order():
             bench, passed = self._workbench, list[Boundary]()
             start = await self._claimed(order.shelf, order.start_root)
             bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
@@ -241,7 +262,7 @@ class InlineTrainer:
             return tuple([Digest(await _put(self._store, order.shelf, one)) for one in passed])
 
     async def canary(self, step: int) -> CanaryStep:
-        async with self._turn:
+        async with self._order():
             bench = self._workbench
             if step not in bench.canaries:
                 bench.elapsed_s, bench.step_s = 0.0, 1.0
@@ -259,7 +280,7 @@ class InlineTrainer:
             raise TrainerFailed(str(fault)) from None
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
-        async with self._turn:
+        async with self._order():
             contributions = [
                 Contribution(await self._blob(u.blob_root), u.codec, u.weight)
                 for u in order.updates
@@ -270,19 +291,19 @@ class InlineTrainer:
             delta = aggregate_and_step(base, contributions, rule, f_agg, bench.rates, out, coded)
             await self._spend(Stage.MERGING, self._pace.merge_s)
             manifest = await self._store.put_blob(UPDATES, delta.tobytes(), cut([delta.size]))
-            return SteppedState(await self._put_state(*_arrays(out)), manifest.root)
+            return SteppedState(await _put_state(self._store, bench, _arrays(out)), manifest.root)
 
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
-        async with self._turn:
+        async with self._order():
             bench, delta = self._workbench, await self._blob(delta_root)
             bench.delta_format.check(delta, bench.parameter_count)
             out = _room(bench.parameter_count)
             apply_delta(await self._base(base), delta, bench.rates, out, bench.delta_format)
             await self._spend(Stage.CATCHING_UP, self._pace.merge_s)
-            return await self._put_state(*_arrays(out))
+            return await _put_state(self._store, bench, _arrays(out))
 
     async def evaluate(self, state: StateRef) -> float:
-        async with self._turn:
+        async with self._order():
             bench = self._workbench
             weights = bytes(await self._view(STATES, state.model_root))
             if weights not in bench.losses:
@@ -309,15 +330,17 @@ class InlineTrainer:
         except StorageFailed as fault:
             raise TrainerFailed(str(fault)) from None
 
-    async def _put_state(self, weights_D: Int32Array, momentum_D: Int32Array) -> StateRef:
-        grids = weights_D.astype(GRID_DTYPE), momentum_D.astype(GRID_DTYPE)
-        put, chunks = self._store.put_blob, self._workbench.chunks
-        model, outer = [await put(STATES, grid_D.tobytes(), chunks) for grid_D in grids]
-        return StateRef(model.root, outer.root)
-
 
 def _room(size: int) -> OuterState:
     return OuterState(np.empty(size, GRID_DTYPE), np.empty(size, GRID_DTYPE))
+
+
+async def _put_state(
+    store: MemoryStore, bench: Workbench, state_DD: tuple[Int32Array, Int32Array]
+) -> StateRef:
+    grids = [vector_D.astype(GRID_DTYPE).tobytes() for vector_D in state_DD]
+    model, outer = [await store.put_blob(STATES, grid, bench.chunks) for grid in grids]
+    return StateRef(model.root, outer.root)
 
 
 async def _put(store: MemoryStore, kind: str, boundary: Boundary) -> BlobRoot:

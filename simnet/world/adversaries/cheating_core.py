@@ -65,6 +65,8 @@ class CheatingCore:
         self.canary = inner.canary
         self._stretched = 0  # after how many steps of its last round
         self.inner_state, self.set_inner_state = inner.inner_state, inner.set_inner_state
+        self.train_on, self.take_ahead = inner.train_on, inner.take_ahead
+        self.set_ahead = inner.set_ahead
 
     def train_and_seal(
         self,

@@ -184,6 +184,31 @@ def test_a_collection_closes_for_each_of_its_reasons() -> None:
         assert word in decision.reason
 
 
+def test_who_trains_on_waits_for_what_was_offered_as_long_as_it_costs_nothing() -> None:
+    """Carol has never contributed, and her update is on its way."""
+    gathering = Gathering(
+        elapsed_s=10.0,
+        waiting_s=5.0,
+        window_s=100.0,
+        expected=frozenset({ALICE, BOB, CAROL}),
+        eligible=frozenset({ALICE, BOB}),
+        reachable=frozenset({ALICE, BOB, CAROL}),
+        recent=frozenset({ALICE, BOB}),
+        offered=frozenset({ALICE, BOB, CAROL}),
+        idle_after_s=7.0,
+    )
+    assert stop_waiting(gathering, Policy()) is None
+    for other in (
+        replace(gathering, waiting_s=7.5),
+        replace(gathering, offered=frozenset({ALICE, BOB})),
+        replace(gathering, reachable=frozenset({ALICE, BOB})),
+        replace(gathering, idle_after_s=0.0),
+    ):
+        decision = stop_waiting(other, Policy())
+        assert decision is not None
+        assert decision.reason == "2 of 3 contributions; nobody else is expected in time"
+
+
 def test_nobody_is_waited_for_longer_than_it_is_worth() -> None:
     """Two who are there wait for a third: half of the 7 s that a round's steps took, no longer."""
     gathering = Gathering(

@@ -62,6 +62,13 @@ def test_another_seed_gives_other_weights_and_the_same_seed_the_same() -> None:
     assert (genesis_weights(model, 1) != genesis_weights(model, 2)).mean() > 0.99
 
 
+def test_training_on_is_refused_where_anybody_is_to_be_checked() -> None:
+    job: dict[str, object] = {"name": "t", "end": {"rounds": 1}, "updates": {"train_on": True}}
+    with pytest.raises(ValidationError, match=r"set spot_checks.share to \[0, 1\]"):
+        Job.model_validate(job)
+    assert Job.model_validate(job | {"spot_checks": {"share": [0, 1]}}).updates.train_on
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

@@ -41,6 +41,32 @@ def contributed(node: int, steps: int) -> tuple[int, Contributor]:
     return node, Contributor(NodeId(bytes([node]) * 32), root, 1, steps, 32 * steps, 10**6, 0, 0)
 
 
+def test_a_node_that_trains_on_does_so_only_while_it_has_nothing_else_to_do() -> None:
+    time = Time()
+    account = Account(time.now_ns)
+    account.trains_on(6 * NS)
+    time.s = 2
+    account.pauses(True)
+    time.s = 3
+    account.pauses(False)
+    time.s = 5
+    assert account.stops_training_on() == 4 * NS  # not while it stood still
+    with account.at_work(Stage.MERGING):
+        time.s = 6
+    account.trains_on(2 * NS)
+    time.s = 9
+    assert account.stops_training_on() == 2 * NS  # there was no more to do
+    time.s = 10
+    account.settle()
+    spent_s = {stage: spent_ns / NS for stage, spent_ns in account.spent_ns.items() if spent_ns}
+    assert spent_s == {
+        Stage.TRAINING: 6.0,
+        Stage.PAUSED: 1.0,
+        Stage.MERGING: 1.0,
+        Stage.WAITING: 2.0,
+    }
+
+
 def test_a_node_is_in_one_stage_at_any_moment() -> None:
     time = Time()
     account = Account(time.now_ns)

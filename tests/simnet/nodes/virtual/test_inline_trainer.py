@@ -101,6 +101,48 @@ async def test_steps_take_their_time_and_stop_when_they_must(
     assert trio.current_time() - started_s == pytest.approx(5 * STEP_S, abs=WRITTEN_S)
 
 
+def training_on() -> Workbench:
+    updates = JOB.updates.model_copy(update={"train_on": True})
+    return Workbench(JOB.model_copy(update={"updates": updates}), EXAMPLES)
+
+
+async def test_an_order_waits_for_the_step_that_is_taken_between_two(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    trainer = Bench(workbench=training_on()).trainer
+    base = await trainer.initial_state()
+    await trainer.train_and_seal(order(base))
+    started_s = trio.current_time()
+    await trio.sleep(2.4 * STEP_S)
+    await trainer.evaluate(base)
+    took_s = trio.current_time() - started_s
+    assert took_s == pytest.approx(3 * STEP_S, abs=WRITTEN_S)
+    started_s = trio.current_time()
+    sealed = await trainer.train_and_seal(order(base, round=2, merged_round=1))
+    assert sealed.steps == 8
+    assert trio.current_time() - started_s == pytest.approx(5 * STEP_S, abs=WRITTEN_S)
+
+
+async def test_what_is_trained_between_orders_is_each_nodes_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench, roots = training_on(), []
+    for beside in (False, True):
+        trainer, other = [Bench(workbench=bench).trainer for _ in range(2)]
+        base = await trainer.initial_state()
+        await trainer.train_and_seal(order(base))
+        if beside:
+            await other.initial_state()
+            await other.train_and_seal(order(base, seed=Digest(b"s" * 32)))
+        else:
+            await trio.sleep(20 * STEP_S)
+        started_s = trio.current_time()
+        sealed = await trainer.train_and_seal(order(base, round=2, merged_round=1))
+        assert trio.current_time() - started_s == pytest.approx(STEP_S, abs=WRITTEN_S)
+        roots.append(sealed.blob_root)
+    assert roots[0] == roots[1]
+
+
 async def test_a_naive_worker_takes_every_step_and_says_that_it_is_quick(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
