@@ -6,6 +6,7 @@ Measuring and acting touch the world; the three in between are pure functions. E
 the event log with its reason, and `daa-node status` shows the newest.
 """
 
+from dataclasses import replace
 from typing import assert_never
 
 import trio
@@ -64,6 +65,7 @@ class AutonomyLoop:
         self.action = Action.WAIT
         self._round_began_s: float | None = None  # of the round under way
         self._presence: Presence | None = None  # since it began
+        self._ahead_since_s: float | None = None  # we train on, from an update that was merged
 
     def waiting(self) -> str | None:
         """What the node waits for, if that is what it does; so may a round that is under way."""
@@ -82,7 +84,7 @@ class AutonomyLoop:
     async def run(self) -> str:
         """Why it ended: "drained", or what ended the job."""
         while True:
-            snapshot = self._monitor.measure()
+            snapshot = self._measured()
             behaviour = decide(snapshot, self._policy)
             self._note(behaviour)
             match behaviour.action:
@@ -98,6 +100,12 @@ class AutonomyLoop:
                     await self._one_round(snapshot, behaviour)
                 case _:
                     assert_never(behaviour.action)
+
+    def _measured(self) -> Snapshot:
+        snapshot = self._monitor.measure()
+        if self._ahead_since_s is None:
+            return snapshot
+        return replace(snapshot, ahead_s=trio.current_time() - self._ahead_since_s)
 
     async def watch_others(self) -> None:
         """Note who goes, and tell of a quorum that is out of reach or back. Until cancelled."""
@@ -138,6 +146,8 @@ class AutonomyLoop:
             self._round_began_s = None
         if happened.sealed is not None:
             self._monitor.meters.us_per_step.add(float(happened.sealed.us_per_step))
+        trains_on = self._runner.rules.train_on and happened.own_included
+        self._ahead_since_s = happened.sealed_at_s if trains_on else None
         lesson = reflect(behaviour, us_per_step, happened)
         self._lessons.add(lesson)
         self._log.emit(

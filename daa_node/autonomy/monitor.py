@@ -51,6 +51,7 @@ class Snapshot:
     us_per_step: float | None  # None: never measured
     upload_bytes_per_s: float | None
     receivers: int  # how many peers fetch our update
+    ahead_s: float = 0.0  # for how long we have trained on, towards this round
 
 
 @dataclass(slots=True)

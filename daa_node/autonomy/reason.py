@@ -60,16 +60,17 @@ def decide(snapshot: Snapshot, policy: Policy) -> Behaviour:
     # Who is slower than it was when the plan was made does less, rather than come late.
     train_s = min(snapshot.train_s, snapshot.window_s * policy.train_share, room_s)
     left_s = train_s - _late_s(snapshot)
-    if left_s < train_s and left_s < (snapshot.us_per_step or 0.0) / 1e6:
+    trained_s = left_s + min(snapshot.ahead_s, train_s)  # by when all stop
+    if left_s < train_s and trained_s < (snapshot.us_per_step or 0.0) / 1e6:
         age_s = snapshot.round_age_s
         reason = f"round is {age_s:.0f} s old, no step fits before all stop at {train_s:.1f} s"
         return _without_training(Action.SERVE, reason, snapshot)
-    steps, steps_reason = _steps(snapshot, left_s)
+    steps, steps_reason = _steps(snapshot, trained_s)
     return Behaviour(
         action,
         steps,
         codec,
-        left_s,
+        max(0.0, left_s),
         (
             Decision(action, reason),
             Decision(f"steps {steps}", steps_reason),

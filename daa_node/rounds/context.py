@@ -43,3 +43,8 @@ class RoundContext:
     merged_round: int  # the newest round that merged an update of ours, for error feedback
     upload_bytes_per_s: int  # as measured; 0 if never
     base_loss_micronats: int
+
+    @property
+    def merges(self) -> bool:
+        """Whether we fetch all updates and merge them, and do not only replay the delta."""
+        return self.rules.are_merged_by(self.me, self.committee)

@@ -208,10 +208,12 @@ class Gather:
         self._held.unpark_all()  # shown before, it may be held; now we may ack it, too
 
     def _begin(self, candidate: Candidate | None) -> None:
-        if candidate is not None:
+        if candidate is None:
+            return
+        if self._context.merges or candidate.contribution.author == self._context.me:
             self._unfetched.append(candidate)
-            self.closing.note_eligible()
-            self._offered.unpark_all()
+        self.closing.note_eligible()
+        self._offered.unpark_all()
 
     async def _relent(self) -> None:
         """A round without those whom we shun is better than one with them, but none is worse."""

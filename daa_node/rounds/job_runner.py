@@ -177,7 +177,10 @@ class JobRunner:
 
     async def execute(self, resolution: Resolution) -> bool:
         """Execute and conclude a final round that nobody has published; False if that cannot be."""
-        walk = SynchronousRound(self._context(self.plan()), None, lambda *_: None)
+        context = self._context(self.plan())
+        if not context.merges:
+            return False  # who votes will
+        walk = SynchronousRound(context, None, lambda *_: None)
         happened = await walk.execute_resolved(resolution)
         return await self._conclude(happened, self._parts.bytes_sent())
 

@@ -25,7 +25,9 @@ from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 # Of two delta each: a stream and the handshake on it take three round trips, a socket one or two,
 # the search and the chunks two. The session is kept: the next round's update takes two.
 FIRST_FETCH_DELTAS = 14
-DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
+# A laggard's link may be slow, and a page has few of them; or a window, if that is longer: what
+# merges updates that take so long to come is no smaller than one of them.
+DELTA_DEADLINE_S = 120.0
 BOUNDARY_DEADLINE_S = 60.0  # or a window, if that is longer; its author keeps it for some rounds
 STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this one has got
 
@@ -128,7 +130,7 @@ class Peers:
             Want("deltas", root, self._sizes.delta_bytes_max),
             self._members_after(node),
             lambda manifest: self._work.begin_blob("updates", manifest),
-            DELTA_DEADLINE_S,
+            max(DELTA_DEADLINE_S, self._sizes.update_deadline_s),
             are_enough=self._contacts.one_is_honest,
         )
 

@@ -211,6 +211,14 @@ class RoundRules:
             weights=tuple(decided.weights[at] for at in kept),
         )
 
+    def are_merged_by(self, node: NodeId, committee: Committee) -> bool:
+        """Whether the node merges a round's updates: where all train on, trainers need not.
+
+        They wait for nothing, a delta has fewer bytes than all updates, and who votes must hold
+        these anyway. A checker needs what it checks, but who trains on is checked by nobody.
+        """
+        return not self.train_on or node in committee.stake_of
+
     def are_enough(self, plan: Plan, authors: Collection[NodeId]) -> bool:
         """Whether a set of these can be merged, if none is another's copy."""
         terms = self.terms(plan, authors)

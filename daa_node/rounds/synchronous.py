@@ -7,8 +7,9 @@
       `-- settle      decided set -> aggregate and step -> Exec -> result or abort, final
 
 It ends when the round is resolved by a final block, whoever did the work. If that block is a
-result and we have not executed it by then, the state is caught up by replaying the delta. A round
-that we offered for before a restart is not trained again: the signer would refuse a second Offer.
+result and we have not executed it by then, the state is caught up by replaying the delta; so it
+always is with who does not merge. A round that we offered for before a restart is not trained
+again: the signer would refuse a second Offer.
 """
 
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ class Happened:
     own_included: bool | None = None  # None: no decided set was seen here
     left_out: int = 0
     sealed: SealedUpdate | None = None
+    sealed_at_s: float | None = None  # on trio's clock
     resolution: Resolution | None = None
     stepped: SteppedState | None = None
     contributors: list[OfferBody] = field(default_factory=list)
@@ -110,7 +112,8 @@ class SynchronousRound:
                 nursery.start_soon(self._contribute_in_time, self._work)
             if self._work is None or not self._work.awaited:
                 self._gather.closing.own_missing()
-            nursery.start_soon(self._rehearse)
+            if context.merges:
+                nursery.start_soon(self._rehearse)
             nursery.start_soon(self._settle)
             self.happened.resolution = await context.agreement.outcomes.resolved(self._plan.round)
             if self._executing and not self._aborted():
@@ -187,7 +190,7 @@ class SynchronousRound:
         sealed = await self._train(order)
         if sealed is None or context.agreement.outcomes.is_decided(plan.round):
             return
-        self.happened.sealed = sealed
+        self.happened.sealed, self.happened.sealed_at_s = sealed, trio.current_time()
         context.events.emit(
             events.UPDATE_SEALED,
             round=plan.round,
@@ -251,6 +254,8 @@ class SynchronousRound:
         decided = set_block.payload
         self._contributing.cancel()  # whatever still trains is too late, and in the worker's way
         self._note_decided(set_block, decided)
+        if not context.merges:
+            return
         try:
             check_bound(decided)
         except RuleUnbounded as failure:

@@ -61,7 +61,7 @@ class Account:
     def settle(self) -> None:
         """Enter the time up to now."""
         now_ns, stage = self._now_ns(), self.stage
-        if stage is Stage.WAITING:
+        if stage in (Stage.WAITING, Stage.CATCHING_UP) and self._work is None:
             trained_ns = max(0, min(now_ns, self._trains_until_ns) - self._since_ns)
             self.spent_ns[Stage.TRAINING] += trained_ns
             self._trained_on_ns += trained_ns

@@ -14,7 +14,7 @@ import numpy as np
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
 from daa_node.seams import CanaryStep, SegmentCheck, SegmentOrder, TrainOrder
-from daa_node.tensors import Float32Array, Int32Array
+from daa_node.tensors import GRID_DTYPE, Float32Array, Int32Array
 from daa_node.training.ahead import Ahead
 from daa_node.training.boundaries import Boundary, Carried, boundary_steps
 from daa_node.training.config import TrainingJob
@@ -23,6 +23,7 @@ from daa_node.training.inner_loop import Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.training.segment_check import Claim
 from daa_node.updates.compression.codec import codec_named, sizes_of
+from daa_node.updates.compression.delta import DENSE
 from daa_node.updates.grid import to_float32
 from daa_node.updates.pipeline import seal
 from simnet.world.scenario import Scenario
@@ -35,9 +36,9 @@ LOSS_NATS = 0.0  # a model that holds nothing has none
 class Nominal:
     """Sizes of the large model by those of the small one, in bytes."""
 
-    parameters: int
-    real_parameters: int
-    _bytes_by_real: Mapping[int, int]  # of whole updates and deltas: blocks round sizes up
+    blocks: int  # of one parameter, where the codec is dense
+    real_blocks: int
+    _bytes_by_real: Mapping[int, int]  # of whole updates, deltas and states: blocks round sizes up
 
     @classmethod
     def of(cls, job: TrainingJob, parameters: int) -> "Nominal":
@@ -45,14 +46,19 @@ class Nominal:
         codecs = job.updates.codecs
         small, large = sizes_of(codecs, real), sizes_of(codecs, parameters)
         by_real = {small[codec]: large[codec] for codec in codecs}
-        # A dense delta has one size; of a sparse one this is the most, and it has any up to it.
+        # A dense delta has one size; of a sparse one this is the most, and it has any up to it:
+        # as many bytes a block as the small one has.
         most = job.updates.delta_format.size_bytes_max
-        return cls(parameters, real, {most(real): most(parameters)} | by_real)
+        state = {GRID_DTYPE.itemsize * real: GRID_DTYPE.itemsize * parameters}
+        is_dense = job.updates.delta_format is DENSE
+        block = 1 if is_dense else codec_named(job.updates.codec).block_parameters
+        blocks, real_blocks = -(-parameters // block), -(-real // block)
+        return cls(blocks, real_blocks, {most(real): most(parameters)} | state | by_real)
 
     def weigh(self, real_bytes: int) -> int:
         """What so many bytes of an answer stand for."""
         known = self._bytes_by_real.get(real_bytes)
-        return real_bytes * self.parameters // self.real_parameters if known is None else known
+        return real_bytes * self.blocks // self.real_blocks if known is None else known
 
 
 class NominalCore:

@@ -66,6 +66,20 @@ def test_a_ready_contributor_trains_the_plans_steps_with_the_plans_codec() -> No
     assert all(decision.reason for decision in behaviour.decisions)
 
 
+def test_who_comes_late_and_has_trained_on_meanwhile_lacks_no_step() -> None:
+    """At 0.3 s a step 20 of them take 6 s, and all stop 7 s after a round that is 5 s old."""
+    late = replace(READY, us_per_step=300_000.0, round_age_s=5.0)
+    assert decide(late, Policy()).steps == 3
+    ahead = decide(replace(late, ahead_s=6.0), Policy())
+    assert (ahead.action, ahead.steps, ahead.stop_after_s) == (Action.TRAIN, 20, 1.0)
+    over = replace(late, round_age_s=8.0)
+    assert decide(over, Policy()).action is Action.SERVE
+    ahead = decide(replace(over, ahead_s=5.0), Policy())
+    assert (ahead.action, ahead.steps, ahead.stop_after_s) == (Action.TRAIN, 10, 0.0)
+    hours = decide(replace(late, ahead_s=3600.0), Policy())  # it took a round's steps, no more
+    assert hours.steps == 20
+
+
 def test_a_round_that_a_reachable_quorum_does_not_end_is_told_once_and_in_one_way() -> None:
     assert round_stalled(READY, 30.0) is None
     told = round_stalled(READY, 31.0)

@@ -60,6 +60,34 @@ def test_the_large_model_weighs_what_its_codecs_say() -> None:
     assert nominal.weigh(training.model.parameter_count()) == 72 * 10**9  # of a state: its share
 
 
+def test_of_a_sparse_delta_a_block_weighs_as_much_as_a_small_one() -> None:
+    job = job_of(scenario(codec="top_k"))
+    training = TrainingJob(model=job.model, data=job.data, updates=job.updates)
+    nominal = Nominal.of(training, 4096 * 1000)
+    assert training.model.parameter_count() < 4096
+    assert nominal.weigh(333) == 333_000
+    assert nominal.weigh(4 * training.model.parameter_count()) == 4 * 4096 * 1000  # a state
+
+
+def test_who_trains_on_waits_for_no_link_and_trainers_fetch_the_delta_alone() -> None:
+    """Trainers come into a round seconds late, with the steps that they have taken meanwhile."""
+    work: dict[str, Any] = {"codec": "top_k", "train_on": True, "rounds": 4}
+    fields = scenario(**work, parameters=10**9, parameters_per_s=1e10).model_dump()
+    site = fields["nodes"][0] | {"up_mbit_s": 250, "down_mbit_s": 250}
+    trainers = site | {"name": "trainer", "count": 2, "role": "trainer"}
+    outcome = run(Scenario.model_validate(fields | {"nodes": [site, trainers]}))
+    assert not broken(outcome)
+    facts, trained_s = outcome.facts, 20 * 0.5
+    assert facts["participation"] == 1.0
+    update = sizes_of(("top_k",), 10**9)["top_k"]
+    exchange_s = 5 * update * 8 / 250e6  # from each member to all others
+    assert exchange_s > 0.3 * trained_s
+    assert max(facts["round_s"][2:]) < 1.1 * trained_s
+    trainer = facts["classes"]["trainer"]
+    assert trainer["steps_certified"] > 0.9 * 2 * (10 + 3 * 20)
+    assert trainer["received_bytes"] < 0.8 * 2 * 4 * 5 * update
+
+
 @pytest.mark.long
 def test_utilisation_on_thin_links_is_what_the_links_allow() -> None:
     """Three uploads over 110 Mbit/s, sealing and merging keep nodes from training, and no K does.
