@@ -5,8 +5,9 @@
 
 The next round's update then holds these steps, too: they were taken from the sealed weights, before
 anybody had those of the others, and are that much late. All others of a round start where they
-should. Source: overlapping DiLoCo's communication with computation (Kale et al. 2025), where all
-steps of a round are as late as a whole round.
+should. A restart loses the steps and keeps what the optimiser has learnt in them. Source:
+overlapping DiLoCo's communication with computation (Kale et al. 2025), where all steps of a round
+are as late as a whole round.
 """
 
 from collections.abc import Iterator
