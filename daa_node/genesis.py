@@ -87,8 +87,8 @@ class Job(BaseModel):
     @model_validator(mode="after")
     def _can_be_disputed(self) -> Self:
         why = self.spot_checks.why_too_long(self.rounds.inner_steps_max)
-        if why is None and self.spot_checks.is_on:
-            why = self.updates.why_uncheckable
+        if why is None and (self.spot_checks.is_on or self.data.reveal):
+            why = self.updates.why_uncheckable(self.data.reveal)
         if why is not None:
             raise ValueError(why)
         return self

@@ -2,9 +2,15 @@
 
 from fractions import Fraction
 from math import isfinite
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from daa_consensus.committee import lying_trainers_max
 from daa_node.updates.aggregation.rule import rule_named
@@ -53,6 +59,14 @@ class UpdatesConfig(BaseModel):
                 raise ValueError(f"{name} is {norm}; it must be a finite number above 0, or null")
         return self
 
+    @model_serializer(mode="wrap")
+    def _what_is_said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A job that does not train on is written as it was before anybody could."""
+        given: dict[str, Any] = handler(self)
+        if not self.train_on:
+            del given["train_on"]
+        return given
+
     def f_agg_among(self, contributors: int) -> int:
         """How many of so many contributors that vote may be arbitrarily bad.
 
@@ -100,15 +114,18 @@ class UpdatesConfig(BaseModel):
             return "codec top_k sends one parameter in 64: it needs error_feedback for the others"
         return None
 
-    @property
-    def why_uncheckable(self) -> str | None:
-        """Why nobody could train again what an author says it has trained; None if anybody can."""
+    def why_uncheckable(self, reveals: bool) -> str | None:
+        """Why nobody could train again what an author says it has trained; None if anybody can.
+
+        `reveals`: whether the job has authors show their batches.
+        """
         if not self.train_on:
             return None
+        also = " and leave data.reveal out" if reveals else ""
         return (
             "updates: with train_on an author's steps begin before their round, where nobody can"
-            " take them again: set spot_checks.share to [0, 1], which gives up that who only says"
-            " that it trains is found, or train_on to false"
+            f" take them again: set spot_checks.share to [0, 1]{also}, which gives up that who only"
+            " says that it trains is found, or train_on to false"
         )
 
     @property

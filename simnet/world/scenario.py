@@ -324,8 +324,7 @@ class WorkConfig(BaseModel):
     def updates(self) -> UpdatesConfig:
         """What the job says about updates: a robust rule, where the codec lets it work."""
         if self.codec == "top_k" or self.rule == "mean":
-            on = self.train_on
-            return UpdatesConfig(codec=self.codec, rule="mean", f_agg=0, train_on=on)
+            return UpdatesConfig(codec=self.codec, rule="mean", f_agg=0, train_on=self.train_on)
         return UpdatesConfig(codec=self.codec, rule="trimmed_mean", train_on=self.train_on)
 
 

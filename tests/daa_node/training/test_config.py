@@ -17,6 +17,7 @@ from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import DataPlaces
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.model_config import ModelConfig
+from daa_node.updates.config import UpdatesConfig
 
 
 def test_the_table_of_tensors_and_the_first_weights_need_no_torch() -> None:
@@ -66,7 +67,18 @@ def test_training_on_is_refused_where_anybody_is_to_be_checked() -> None:
     job: dict[str, object] = {"name": "t", "end": {"rounds": 1}, "updates": {"train_on": True}}
     with pytest.raises(ValidationError, match=r"set spot_checks.share to \[0, 1\]"):
         Job.model_validate(job)
-    assert Job.model_validate(job | {"spot_checks": {"share": [0, 1]}}).updates.train_on
+    unchecked = job | {"spot_checks": {"share": [0, 1]}}
+    assert Job.model_validate(unchecked).updates.train_on
+    local = {"kind": "local", "format": "text", "path": "held", "reveal": True}
+    for revealed in (job, unchecked):
+        with pytest.raises(ValidationError, match=r"\[0, 1\] and leave data.reveal out"):
+            Job.model_validate(revealed | {"data": local})
+
+
+def test_a_job_that_does_not_train_on_is_written_as_before_anybody_could() -> None:
+    assert "train_on" not in UpdatesConfig().model_dump()
+    assert "train_on" not in UpdatesConfig().model_dump_json()
+    assert UpdatesConfig(train_on=True).model_dump()["train_on"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from textwrap import indent
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import pytest
@@ -10,10 +10,10 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from daa_dag.ids import Digest, NodeId
+from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.errors import UserError
-from daa_node.seams import SegmentCheck, SegmentOrder
-from daa_node.tensors import TensorSpec, parameter_count_of
+from daa_node.seams import SegmentCheck, SegmentOrder, StateRef, TrainOrder
+from daa_node.tensors import Float32Array, TensorSpec, UInt8Array, parameter_count_of
 from daa_node.training.boundaries import Boundary, open_boundary
 from daa_node.training.boundary_files import file_of
 from daa_node.training.canary import NO_ROOT
@@ -29,6 +29,9 @@ from daa_node.training.module_source import find_source
 from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.training.site.engine import shares_of
 from daa_node.training.site.shards import blocks_of, check_shardable
+from daa_node.updates.compression.codec import codec_named, decode
+from daa_node.updates.config import UpdatesConfig
+from daa_node.updates.grid import to_float32
 from tests.daa_node.training.own_modules import PACKAGE, access, built, job_of, write_package
 from tests.daa_node.training.test_worker import train, worker
 
@@ -148,6 +151,48 @@ def test_what_a_site_seals_is_what_one_device_replays(tmp_path: Path, kind: str)
         found = distances(job, tmp_path, order, alone)
         assert max(found) < FLOOR
     assert max(found) > 0  # two processes did share the steps: sums came in another order
+
+
+def sent(job: TrainingJob, blob: UInt8Array) -> Float32Array:
+    """What an update of int8 moves each parameter by."""
+    count = job.model.parameter_count()
+    return to_float32(decode(codec_named("int8"), blob, 0, count, count))
+
+
+def trained_on_alone(job: TrainingJob, cache_dir: Path, ahead: int) -> Float32Array:
+    """What one device sends of round 2 after so many steps that it took before the order."""
+    alone = open_core(job, torch.device("cpu"), cache_dir, perf_counter)
+    base_D = genesis_weights(job.model, job.seed)
+    names = StateRef(BlobRoot(bytes(32)), BlobRoot(bytes(32))), Digest(bytes(32))
+    rounds = [
+        TrainOrder(*names, number, NodeId(bytes(32)), STEPS, 60.0, "int8", 0, merged)
+        for number, merged in ((1, -1), (2, 1))
+    ]
+    alone.train_and_seal(rounds[0], base_D)
+    for _ in range(ahead):
+        assert alone.train_on()
+    return sent(job, alone.train_and_seal(rounds[1], base_D).blob)
+
+
+def test_a_site_trains_on_between_orders_as_one_device_does(tmp_path: Path) -> None:
+    """How many steps it had time for is the machine's matter; a judgement comes between them."""
+    updates = UpdatesConfig(rule="mean", f_agg=0, train_on=True)
+    job = JOBS["mlp"].model_copy(update={"updates": updates})
+    with worker(tmp_path, job, SITE) as (line, _):
+        line.wait_for("ready")
+        for order, merged in ((1, -1), (2, 1)):
+            line.send(train(tmp_path, order, STEPS, merged, 0, job))
+            assert line.wait_for("done")["steps"] == STEPS
+            line.send({"order": 2 + order, "verb": "evaluate", "model": str(tmp_path / "model")})
+            line.wait_for("done")
+            sleep(1.0)
+    sent_D = sent(job, np.fromfile(tmp_path / "sealed-2", np.uint8))
+    away = [
+        float(np.abs(sent_D - trained_on_alone(job, tmp_path / "cache", ahead)).max())
+        for ahead in range(STEPS)
+    ]
+    assert int(np.argmin(away)) > 0
+    assert min(away) < FLOOR < away[0]
 
 
 def test_a_batch_is_divided_and_who_has_none_of_it_counts_nothing() -> None:
