@@ -16,9 +16,9 @@ libc.free.argtypes = [ctypes.c_void_p]
 libc.free(libc.malloc(16 * 2**20))  # from now on glibc keeps what is smaller, unless it was told
 before = SystemProcess().anon_rss_bytes()
 held = []
-for _ in range(64):
-    block = libc.malloc(2**19)
-    ctypes.memset(block, 1, 2**19)
+for _ in range(16):
+    block = libc.malloc(2**22)
+    ctypes.memset(block, 1, 2**22)
     held.append((block, libc.malloc(4096)))  # which lies on top of it
 for block, _ in held:
     libc.free(block)
