@@ -20,11 +20,12 @@ from typing import Final
 
 import trio
 
+from daa_consensus.enrolment import Enrolment, encode_enrolment
 from daa_consensus.operations import Operation, encode_operation
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import BlockId, ChainId
-from daa_node.agreement import membership_requests, messages
+from daa_node.agreement import enrolment_requests, invitations, membership_requests, messages
 from daa_node.checkpoints import pages
 from daa_node.disputes import court, openings, second_looks
 from daa_node.disputes.charge import SAID_BYTES_MAX, decode_opening
@@ -39,6 +40,7 @@ from daa_node.identity.record import (
 )
 from daa_node.network import dial_back
 from daa_node.network.hello import Greeting, encode_greeting
+from daa_node.network.invite_text import TOKEN_BYTES
 from daa_node.network.topics import heads_topic, records_topic
 from daa_node.seams import BELL_TOKEN_BYTES, BulkTransport, PeerId, Transport
 from daa_node.spot_checks import canaries
@@ -65,6 +67,13 @@ def _have_dialled(mind: Mind) -> bytes:
     return dial_back.encode_request(mind.chance.randbytes(BELL_TOKEN_BYTES), tuple(ports))
 
 
+def _present(mind: Mind) -> bytes:
+    """A token that it has guessed, with an enrolment or to ask about it."""
+    asks = mind.chance.randrange(2)
+    enrolment = None if asks else mind.composer.made(Enrolment)
+    return invitations.encode_request(mind.chance.randbytes(TOKEN_BYTES), enrolment)
+
+
 # What a request of each word is about.
 REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     pages.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),
@@ -74,6 +83,8 @@ REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     second_looks.REQUEST: quarrels.question,
     canaries.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),  # nothing is read of it
     dial_back.REQUEST: _have_dialled,
+    enrolment_requests.REQUEST: lambda mind: encode_enrolment(mind.composer.made(Enrolment)),
+    invitations.REQUEST: _present,
 }
 
 

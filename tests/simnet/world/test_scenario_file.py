@@ -99,7 +99,11 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "3:11:",
             "fidelity: daemons, which agree and train, take `fidelity: light`, `trio` or `process`",
         ),
-        ("work: {kind: consensus}\n", "2:14:", "'training', 'gossip', 'fetch' or 'rounds'"),
+        (
+            "work: {kind: consensus}\n",
+            "2:14:",
+            "'training', 'gossip', 'fetch', 'upload' or 'rounds'",
+        ),
         (
             "work: {kind: gossip}\n",
             "2:14:",
