@@ -61,7 +61,9 @@ FRAMERS_FALL = "who accuses honest work falsely, and in time, is convicted"
 IN_TIME = "nothing is judged, opened or kept once its dispute is over its time"
 LEARNS = "poisoners within f leave the held-out loss near that of the run without them"
 WATCHED = "there was something to check: somebody honest is up when all has healed"
-ALL: tuple[str, ...] = tuple(text for name, text in list(vars().items()) if name.isupper())
+ALL: tuple[str, ...] = tuple(
+    text for name, text in list(vars().items()) if name.isupper() and isinstance(text, str)
+)
 # Judged elsewhere, and not in every run.
 NO_CRASH = "a run ends without an exception"
 VOLUNTEERS = "no honest volunteer is found wrong, or fault with, and no lone liar right"
