@@ -192,6 +192,11 @@ class RoughCore:
         self.device = inner.device
         self.check_segment, self.evaluate = inner.check_segment, inner.evaluate
         self.inner_state, self.set_inner_state = inner.inner_state, inner.set_inner_state
+        self.train_on, self.take_ahead, self.set_ahead = (
+            inner.train_on,
+            inner.take_ahead,
+            inner.set_ahead,
+        )
 
     def canary(self, step: int, is_cancelled: Callable[[], bool] = lambda: False) -> CanaryStep:
         return replace(self._inner.canary(step, is_cancelled), distance=self._roughness)
