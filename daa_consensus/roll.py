@@ -18,8 +18,9 @@ once, as of members.
     vouch again. Who has gone may enroll once more, and another member vouch for it. Only a seat
     that is handed to another key takes its trainers along.
   * Who was drawn IDLE_ROUNDS times since it was in a set last is in no plan, and keeps its place: a
-    round for which it was not drawn, it has not missed. Enrolling again says that it is back. In an
-    open network its place is another's once it has idled for FORGOTTEN_ROUNDS; elsewhere its
+    round for which it was not drawn, it has not missed, nor one that was aborted: too few came, or
+    no quorum executed, and that says nothing of one of them. Enrolling again says that it is back.
+    In an open network its place is another's once it has idled for FORGOTTEN_ROUNDS; elsewhere its
     voucher may retire it.
   * Where more are ready than a round has room for, they are drawn by lot from the parent's id.
     A trainer has as many lots as rounds that it has waited; who has waited for twice as long as
@@ -37,7 +38,7 @@ from functools import cached_property
 from daa_consensus.committee import CONTRIBUTORS_MAX, lying_trainers_max
 from daa_consensus.enrolment import Enroll, Retire, TrainerRequest, Vouch
 from daa_dag import canonical
-from daa_dag.ids import DIGEST_BYTES, Digest, NodeId, tagged_digest
+from daa_dag.ids import DIGEST_BYTES, Digest, NodeId, numbered_digests, tagged_digest
 
 EFFECT_ROUNDS = 2  # from the set that says it to the first round in which it holds
 # Missed: a restart, a partition and a night's backup are shorter where rounds are short.
@@ -76,7 +77,7 @@ class Entry:
     keys: bytes
     voucher: NodeId | None
     since: int  # the first round in which it may contribute
-    missed: int  # rounds for which it was drawn since a set had it, or since it is back
+    missed: int  # rounds with a result for which it was drawn since a set had it, or it is back
     planned: int  # the newest round for which it was drawn; the one before `since` at first
     until: int | None = None  # the first round in which it may not any more
 
@@ -94,8 +95,13 @@ class Entry:
     def after_set(self, round_number: int, is_in: bool) -> "Entry":
         """With what the set of the round says of it."""
         if is_in:
-            return replace(self, missed=0)
+            return replace(self, missed=0) if self.missed else self
         return replace(self, missed=self.missed + 1) if self.is_drawn(round_number) else self
+
+    def after_abort(self, round_number: int) -> "Entry":
+        """Without what the aborted round's set said of it: who was in that set has missed none."""
+        was_missed = self.missed > 0 and self.is_drawn(round_number)
+        return replace(self, missed=self.missed - 1) if was_missed else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +347,11 @@ def fixed(rules: RollRules, keys: Mapping[NodeId, bytes]) -> Roll:
     return Roll(rules, tuple(Entry(name, keys[name], None, 1, 0, 1) for name in sorted(keys)))
 
 
+def aborted(roll: Roll, round_number: int) -> Roll:
+    """As it is above an abort of the round, whose set it has taken in: nobody has missed it."""
+    return replace(roll, entries=tuple(e.after_abort(round_number) for e in roll.entries))
+
+
 def draw(ready: Sequence[Entry], round_number: int, seed: Digest, room: int) -> list[Entry]:
     """At most `room` of those that are ready: first who is due, then by lot."""
     if len(ready) <= room:
@@ -352,11 +363,7 @@ def draw(ready: Sequence[Entry], round_number: int, seed: Digest, room: int) -> 
         if waited > 2 * turn:
             return 0, -waited, entry.name
         lots = min(max(1, waited), LOTS_MAX)
-        values = [
-            tagged_digest("trainers-lot", [seed, round_number, entry.name, lot])
-            for lot in range(lots)
-        ]
-        return 1, 0, min(values)
+        return 1, 0, min(numbered_digests("trainers-lot", [seed, round_number, entry.name], lots))
 
     return sorted(sorted(ready, key=place)[:room], key=lambda entry: entry.name)
 

@@ -4,6 +4,7 @@ An id never covers signatures: ML-DSA signing is randomised and quorums differ, 
 detached from what they certify.
 """
 
+from collections.abc import Sequence
 from typing import NewType
 
 from blake3 import blake3
@@ -11,6 +12,7 @@ from blake3 import blake3
 from daa_dag import canonical
 
 DIGEST_BYTES = 32
+ONE_BYTE_NUMBERS = 128  # what msgpack packs into a single byte: 0 to 127
 
 Digest = NewType("Digest", bytes)  # of raw bytes: a chunk, a file
 BlobRoot = NewType("BlobRoot", bytes)  # of a manifest of chunks; names a whole blob
@@ -30,6 +32,16 @@ def digest_of(payload: bytes | bytearray | memoryview) -> Digest:
 def tagged_digest(kind: str, value: canonical.Value) -> bytes:
     """blake3 of the canonical bytes of `["daa/v1/<kind>", value]`: no two kinds share an id."""
     return blake3(canonical.encode(["daa/v1/" + kind, value])).digest()
+
+
+def numbered_digests(kind: str, fields: Sequence[canonical.Value], count: int) -> list[bytes]:
+    """`tagged_digest(kind, [*fields, number])` of each number below `count`, at most 128.
+
+    So small a number is the encoding's last byte, and all before it is encoded once.
+    """
+    assert count <= ONE_BYTE_NUMBERS
+    head = canonical.encode(["daa/v1/" + kind, [*fields, 0]])[:-1]
+    return [blake3(head + bytes([number])).digest() for number in range(count)]
 
 
 def node_id_of(ml_dsa_public_key: bytes) -> NodeId:

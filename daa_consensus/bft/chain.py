@@ -29,6 +29,7 @@ from daa_consensus.enrolment import enrolments
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
 from daa_consensus.operations import membership_operations
+from daa_consensus.roll import aborted
 from daa_dag.ids import BlockId, Digest, NodeId
 
 # A node that is further behind catches up oldest first: its host feeds it finalizations in order.
@@ -80,6 +81,8 @@ def _after_round(
     now: Membership, round_: int, vertex_id: Digest | None, epoch_rounds: int
 ) -> Membership:
     """Its successor's trainers are drawn, and maybe an epoch begins before that."""
+    if vertex_id is None and not now.roll.is_inert:
+        now = replace(now, roll=aborted(now.roll, round_))
     if round_ % epoch_rounds == 0:
         now = now.next_epoch()
     if now.roll.is_inert:

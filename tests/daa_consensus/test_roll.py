@@ -5,7 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from daa_consensus.bft.chain import follow
+from daa_consensus.bft.messages import AbortPayload
+from daa_consensus.committee import Committee, Validator
 from daa_consensus.enrolment import Enroll, Retire, TrainerAction, TrainerRequest, Vouch
+from daa_consensus.membership import Membership
 from daa_consensus.roll import (
     EMPTY_ROOT,
     EXPIRY_ROUNDS_MAX,
@@ -14,11 +18,13 @@ from daa_consensus.roll import (
     Admission,
     Roll,
     RollRules,
+    aborted,
     draw,
     lying_max,
 )
 from daa_dag.ids import Digest, NodeId
-from tests.daa_consensus.bft.simulation import node_id
+from tests.daa_consensus.bft.simulation import GENESIS, empty_set, node_id, result_of
+from tests.daa_consensus.bft.test_chain import on
 
 MEMBERS = frozenset(node_id(number) for number in range(4))
 ALICE, BOB = node_id(0), node_id(1)
@@ -212,6 +218,33 @@ def test_who_is_ready_and_not_drawn_has_missed_nothing() -> None:
     assert names(roll, 12 + 2 * IDLE_ROUNDS) == NEW[:20]
     roll = missing(roll, 12 + 2 * IDLE_ROUNDS, 20, room=1)
     assert names(roll, 32 + 2 * IDLE_ROUNDS) == NEW[:20]
+
+
+def test_nobody_has_missed_a_round_that_was_aborted() -> None:
+    came, stayed = NEW[:2]
+    roll = after(VOUCHED, 10, enroll(came), vouch(ALICE, came), enroll(stayed), vouch(BOB, stayed))
+    roll = missing(roll, 12, 3)
+    set_at = after(roll.drawn(15, EMPTY_ROOT, 9), 15, authors=frozenset({came}))
+    assert [entry.missed for entry in set_at.entries] == [0, 4]
+    assert [entry.missed for entry in aborted(set_at, 15).entries] == [0, 3]
+    for number in range(16, 16 + 2 * IDLE_ROUNDS):
+        set_at = aborted(missing(set_at, number, 1), number)
+    assert names(set_at, 16 + 2 * IDLE_ROUNDS) == [came, stayed]
+    back = missing(set_at, 50, IDLE_ROUNDS)
+    back = aborted(after(back.drawn(66, EMPTY_ROOT, 9), 66, enroll(stayed)), 66)
+    assert back.entry_of(stayed) == replace(back.entries[1], missed=0, since=68)
+
+
+def test_what_closes_a_round_on_the_chain_says_whether_anybody_has_missed_it() -> None:
+    roll = missing(with_one(), 12, 3).drawn(15, EMPTY_ROOT, 9)
+    members = Committee(tuple(Validator(name, 1) for name in sorted(MEMBERS)))
+    set_block = on(GENESIS, empty_set(15), height=15)
+    decided = follow(Membership(members, roll=roll), set_block, 100)
+    missed = [
+        follow(decided, on(set_block, closing, height=15), 100).roll.entries[0].missed
+        for closing in (result_of(set_block), AbortPayload(15))
+    ]
+    assert missed == [4, 3]
 
 
 def test_a_request_that_expires_or_lies_far_ahead_is_in_no_set() -> None:

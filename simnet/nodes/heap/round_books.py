@@ -97,11 +97,11 @@ class Books:
         """A round is over. `vouchers` are those of everybody on its roll."""
         self.longest_round_ns = max(self.longest_round_ns, now_ns - self._began_ns)
         authors = {offer.author for offer in decided.offers}
-        for name in self._drawn:
-            self._missed[name] = 0 if name in authors else self._missed.get(name, 0) + 1
         if not authors:
             self.aborted += 1
-            return
+            return  # nobody has missed it
+        for name in self._drawn:
+            self._missed[name] = 0 if name in authors else self._missed.get(name, 0) + 1
         self.rounds += 1
         trainers = authors - self.members
         self.in_set += len(trainers)

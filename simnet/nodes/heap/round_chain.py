@@ -15,7 +15,7 @@ from typing import NoReturn
 from daa_consensus.bft.messages import OfferBody, SetPayload
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.enrolment import TrainerRequest
-from daa_consensus.roll import Admission, Entry, Roll, RollRules
+from daa_consensus.roll import Admission, Entry, Roll, RollRules, aborted
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.ids import (
     BlobRoot,
@@ -115,6 +115,8 @@ class Chain:
         self._carried = self._carried[-SETS_REMEMBERED:]
         self.settled = frozenset[Digest]().union(*self._carried)
         made = self._vertex(decided) if decided.offers else None
+        if made is None:
+            self.roll = aborted(self.roll, decided.round)
         self.parent = self.parent if made is None else made
         self.plan = self._drawn_plan()
         return made
