@@ -16,6 +16,7 @@ from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind
 from daa_dag.ids import BlobRoot, NodeId
+from daa_node.agreement.doorstep import Doorstep
 from daa_node.agreement.enrolment_requests import EnrolmentRequests
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.invitations import Invitations, desk_of
@@ -366,9 +367,7 @@ class Wiring:
             self.validators,
             self._signer,
             agreement,
-            self._requests,
-            self.contacts.member_peers,
-            self._parts.transport.connected,
+            Doorstep(self._requests, self.contacts.member_peers, self._parts.transport.connected),
         )
 
     def make_enrolments(self, agreement: WanBft) -> tuple[EnrolmentRequests, Invitations]:
@@ -379,9 +378,7 @@ class Wiring:
             self.validators,
             self._signer,
             agreement,
-            self._requests,
-            contacts.member_peers,
-            parts.transport.connected,
+            Doorstep(self._requests, contacts.member_peers, parts.transport.connected),
         )
         enrolments.wants = parts.config.enroll
         invitations = Invitations(

@@ -4,11 +4,11 @@
     vouch of a member -> both told to all members -> the next set that a leader proposes
     retire, or to be back -> told to a member, which brings it in a place of its own
 
-A trainer is in nobody's mailbox until it is on the roll. Its enrolment lies with the connection,
-one each, until that member vouches for it: what strangers ask for takes nobody's room.
+A trainer is in nobody's mailbox until it is on the roll. Its enrolment lies on the doorstep of
+each member, until that one vouches for it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from daa_consensus.enrolment import (
 from daa_consensus.errors import BadMessage
 from daa_consensus.roll import EXPIRY_ROUNDS_MAX, Admission
 from daa_dag.ids import NodeId
+from daa_node.agreement.doorstep import Doorstep
 from daa_node.agreement.roll_requests import is_open
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
@@ -42,13 +43,12 @@ from daa_node.identity.validators import (
     Validators,
     decode_member_keys,
 )
-from daa_node.network.requests import Answer, Requests
+from daa_node.network.requests import Answer
 from daa_node.seams import PeerId
 
 REQUEST = "enrolment"  # the request's name
 EXPIRY_ROUNDS = EXPIRY_ROUNDS_MAX * 3 // 4  # others may stand a few rounds behind or ahead
 RENEWED_AT = EXPIRY_ROUNDS // 2  # rounds left of an enrolment that waits for somebody's word
-ANSWER_BYTES_MAX = 64
 # Between two looks whether to enroll: a round takes seconds at least. What was said is said again
 # more seldom: a connection ends now and then, and with it what lay there.
 LOOK_S = 1.0
@@ -69,26 +69,22 @@ class EnrolmentRequests:
         validators: Validators,
         signer: Signer,
         agreement: WanBft,
-        requests: Requests,
-        members_connected: Callable[[], list[PeerId]],
-        connected: Callable[[], Collection[PeerId]],
+        doorstep: Doorstep[Enrolment],
     ) -> None:
+        """On the doorstep lie enrolments of strangers."""
         self.validators = validators
         self.on_asked: Callable[[Enrolment], None] = lambda _enrolment: None
         self._keys = keys
         self._me = keys.node_id
         self._signer = signer
         self._agreement = agreement
-        self._requests = requests
-        self._members_connected = members_connected
-        self._connected = connected
+        self._doorstep = doorstep
         self.wants = False
-        self._asked: dict[PeerId, Enrolment] = {}  # of strangers, each of who is connected
         self._own: Enrolment | None = None
 
     def serve(self) -> None:
         """Take requests of who is no member from now on."""
-        self._requests.register(REQUEST, self._take)
+        self._doorstep.requests.register(REQUEST, self._take)
 
     async def run(self) -> None:
         """Enroll, and enroll again, as long as this node is to train and is not on the roll."""
@@ -96,7 +92,7 @@ class EnrolmentRequests:
         told_at_s = -RESEND_S
         while True:
             await trio.sleep(LOOK_S)
-            members = frozenset(self._members_connected())
+            members = frozenset(self._doorstep.members_connected())
             is_due = trio.current_time() - told_at_s >= RESEND_S
             if self.is_to_enroll() and members and (is_due or members - told):
                 with suppress(UserError):  # nobody has heard it: it is said again
@@ -198,11 +194,7 @@ class EnrolmentRequests:
             named = decode_member_keys(action.keys, action.subject).peer_id
             if peer_id != named:
                 raise PeerFault("malformed", "an enrolment is handed in by the peer that it names")
-            here = {named, *self._connected()}
-            is_new = self._asked.get(named) is None
-            self._asked = {peer: each for peer, each in self._asked.items() if peer in here}
-            self._asked[named] = enrolment
-            if is_new:
+            if self._doorstep.put(named, enrolment):
                 self.on_asked(enrolment)
         elif not self._agreement.ask(enrolment):
             raise Unavailable(f"there is no place for this: {summary(action)}")
@@ -233,26 +225,22 @@ class EnrolmentRequests:
             ],
             "asked": [
                 {"node_id": action.subject.hex(), "peer_id": peer_id}
-                for peer_id, action in self._asking()
+                for peer_id, _, action in self._asking()
             ],
         }
 
-    def _asking(self) -> list[tuple[PeerId, Enroll]]:
+    def _asking(self) -> list[tuple[PeerId, Enrolment, Enroll]]:
         """Strangers that are connected, wait for a word, and are in no set."""
-        here, now = {*self._connected()}, self.validators.now
-        found = []
-        for peer_id, enrolment in self._asked.items():
+        found, roll = [], self.validators.now.roll
+        for peer_id, enrolment in self._doorstep.here():
             action = enrolment.request.action
-            on_roll = isinstance(action, Enroll) and now.roll.entry_of(action.subject) is not None
-            if isinstance(action, Enroll) and peer_id in here and not on_roll:
-                found.append((peer_id, action))
+            if isinstance(action, Enroll) and roll.entry_of(action.subject) is None:
+                found.append((peer_id, enrolment, action))
         return found
 
     def _asked_by(self, node_id: NodeId) -> Enrolment | None:
-        for peer_id, action in self._asking():
-            if action.subject == node_id:
-                return self._asked[peer_id]
-        return None
+        asking = self._asking()
+        return next((each for _, each, action in asking if action.subject == node_id), None)
 
     def _why_not(self, enrolment: Enrolment) -> str | None:
         now = self.validators.now
@@ -276,26 +264,8 @@ class EnrolmentRequests:
 
     async def _tell_members(self, enrolment: Enrolment) -> None:
         """Raises UserError when no member takes it."""
-        payload, heard, refusals = encode_enrolment(enrolment), set[PeerId](), list[str]()
-
-        async def tell(peer_id: PeerId) -> None:
-            try:
-                await self._requests.ask(peer_id, REQUEST, payload, ANSWER_BYTES_MAX)
-                heard.add(peer_id)
-            except (Unavailable, PeerFault) as failure:
-                refusals.append(str(failure))
-
-        with trio.move_on_after(TELL_S_MAX):
-            async with trio.open_nursery() as nursery:
-                for peer_id in self._members_connected():
-                    nursery.start_soon(tell, peer_id)
-        if not heard:
-            why = f": {refusals[0]}" if refusals else ""
-            raise UserError(
-                f"no member of the network has taken this{why}. `daa-node peers` lists who is "
-                "connected; ask again when a member is",
-                exit_code=1,
-            )
+        payload = encode_enrolment(enrolment)
+        await self._doorstep.tell_members(REQUEST, payload, TELL_S_MAX)
 
     async def _take(self, peer_id: PeerId, body: bytes) -> Answer:
         try:

@@ -3,13 +3,10 @@
     propose | approve -> signed -> told to all members -> the next set that a leader proposes
 
 Members write it to each other. Who is no member yet is in nobody's mailbox, and knocks: its Join
-goes to each member that it is connected with, over the request protocol, again and again until it
-is in the chain. There it lies with the connection, one each, until that ends; a member that
-approves of it brings it before the others, in a place of its own. So whatever strangers ask for
-takes nobody's room, and needs no other room than a connection.
+goes XX doorstep; a member that approves of it brings it before the others, in a place of its own.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any
 
@@ -33,6 +30,7 @@ from daa_consensus.operations import (
 )
 from daa_consensus.votes import Signed
 from daa_dag.ids import Digest, NodeId
+from daa_node.agreement.doorstep import Doorstep
 from daa_node.agreement.feasible import check_fits, check_voice
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
@@ -45,12 +43,11 @@ from daa_node.identity.validators import (
     Validators,
     decode_member_keys,
 )
-from daa_node.network.requests import Answer, Requests
+from daa_node.network.requests import Answer
 from daa_node.seams import PeerId
 
 REQUEST = "membership"  # the request's name
 EXPIRY_EPOCHS = EXPIRY_EPOCHS_MAX // 2  # how long a request waits for approval and room
-ANSWER_BYTES_MAX = 64
 # between two tries: a connection ends now and then, and with it what lay there
 JOIN_RESEND_S = 10.0
 
@@ -64,24 +61,20 @@ class MembershipRequests:
         validators: Validators,
         signer: Signer,
         agreement: WanBft,
-        requests: Requests,
-        members_connected: Callable[[], list[PeerId]],
-        connected: Callable[[], Collection[PeerId]],
+        doorstep: Doorstep[Operation],
     ) -> None:
+        """On the doorstep lie Joins."""
         self.validators = validators
         self._keys = keys
         self._me = keys.node_id
         self._signer = signer
         self._agreement = agreement
-        self._requests = requests
-        self._members_connected = members_connected
-        self._connected = connected
-        self._joins: dict[PeerId, Operation] = {}  # Joins, each of who is connected
+        self._doorstep = doorstep
         self._own_join: Operation | None = None
 
     def serve(self) -> None:
         """Take requests of who is no member from now on."""
-        self._requests.register(REQUEST, self._take)
+        self._doorstep.requests.register(REQUEST, self._take)
 
     async def run(self) -> None:
         """Send it again as long as our Join is in no set."""
@@ -154,15 +147,14 @@ class MembershipRequests:
         self._check_member()
         action = Approve(self._me, request_id)
         approval = await self._signed(Request(action, wanted.expires_epoch))
-        for send_join in [k for k in self._joins.values() if k.request.id == request_id]:
-            self._agreement.ask(send_join)
+        for _, join in self._doorstep.here():
+            if join.request.id == request_id:
+                self._agreement.ask(join)
         return await self._put(approval)
 
     def _asked(self) -> list[Operation]:
         """What is not in the chain yet: of members, and of who has asked here."""
-        here = set(self._connected())
-        joins = [send_join for peer, send_join in self._joins.items() if peer in here]
-        held = self._agreement.facts.operations
+        held, joins = self._agreement.facts.operations, [join for _, join in self._doorstep.here()]
         new = [k for k in joins if k.request.id not in held]
         return [*held.values(), *(k for k in new if self.validators.now.admits(k.request))]
 
@@ -258,31 +250,18 @@ class MembershipRequests:
         return operation
 
     async def _tell_members(self, operation: Operation) -> None:
-        """Who hears it passes it on. Raises UserError when nobody does.
+        """Raises UserError when nobody takes it.
 
-        Once a quorum has heard it, whoever does not answer is not waited for: all whose approval it
-        takes can give it.
+        A quorum that has heard it is enough: all whose approval it takes can give it.
         """
-        payload, heard = encode_operation(operation), set[PeerId]()
         committee, peer_ids = self.validators.now.committee, self.validators.peer_ids
 
-        async def tell(peer_id: PeerId) -> None:
-            with suppress(Unavailable, PeerFault):
-                await self._requests.ask(peer_id, REQUEST, payload, ANSWER_BYTES_MAX)
-                heard.add(peer_id)
-                told = {node for node, its_peer_id in peer_ids.items() if its_peer_id in heard}
-                if committee.weight(told) >= committee.quorum:
-                    nursery.cancel_scope.cancel()
+        def are_enough(heard: Set[PeerId]) -> bool:
+            told = {node for node, its_peer_id in peer_ids.items() if its_peer_id in heard}
+            return committee.weight(told) >= committee.quorum
 
-        async with trio.open_nursery() as nursery:
-            for peer_id in self._members_connected():
-                nursery.start_soon(tell, peer_id)
-        if not heard:
-            raise UserError(
-                "no member of the network has heard this. `daa-node peers` lists who is connected; "
-                "ask again when a member is",
-                exit_code=1,
-            )
+        payload = encode_operation(operation)
+        await self._doorstep.tell_members(REQUEST, payload, are_enough=are_enough)
 
     async def _take(self, peer_id: PeerId, body: bytes) -> Answer:
         try:
@@ -305,9 +284,7 @@ class MembershipRequests:
             return Answer(b"", sent_bytes)
         if decode_member_keys(action.keys, action.subject).peer_id != peer_id:
             raise PeerFault("malformed", "a Join is handed in by the peer that it names")
-        here = {peer_id, *self._connected()}
-        self._joins = {peer: send_join for peer, send_join in self._joins.items() if peer in here}
-        self._joins[peer_id] = operation
+        self._doorstep.put(peer_id, operation)
         return Answer(b"", len(body))
 
     def _expiry(self) -> int:

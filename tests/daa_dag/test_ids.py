@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daa_dag import canonical
 from daa_dag.ids import digest_of, node_id_of, numbered_digests, tagged_digest
 
 words = st.text(max_size=10)
@@ -19,7 +20,7 @@ def test_a_node_id_is_no_plain_digest_of_its_key() -> None:
 
 
 def test_numbered_digests_are_those_of_values_that_end_in_the_number() -> None:
-    fields = [b"seed" * 8, 2**40, "text"]
+    fields: list[canonical.Value] = [b"seed" * 8, 2**40, "text"]
     one_by_one = [tagged_digest("kind", [*fields, number]) for number in range(128)]
     assert numbered_digests("kind", fields, 128) == one_by_one
     assert numbered_digests("kind", fields, 3) == one_by_one[:3]

@@ -16,6 +16,7 @@ from daa_consensus.enrolment import (
 from daa_consensus.membership import Membership
 from daa_consensus.roll import Admission, Roll, RollRules
 from daa_consensus.votes import Signed, Statement
+from daa_node.agreement.doorstep import Doorstep
 from daa_node.agreement.enrolment_requests import REQUEST, EnrolmentRequests
 from daa_node.agreement.roll_requests import RollRequests
 from daa_node.agreement.signer import Signer
@@ -68,9 +69,11 @@ class Desk:
             self.validators,
             cast(Signer, SimpleNamespace(sign=sign)),
             cast(WanBft, SimpleNamespace(ask=ask, facts=SimpleNamespace(of_roll=self.held))),
-            cast(Requests, SimpleNamespace(register=self.answers.__setitem__, ask=tell)),
-            lambda: self.members_connected,
-            lambda: self.connected,
+            Doorstep(
+                cast(Requests, SimpleNamespace(register=self.answers.__setitem__, ask=tell)),
+                lambda: self.members_connected,
+                lambda: self.connected,
+            ),
         )
 
 

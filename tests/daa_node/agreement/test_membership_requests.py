@@ -20,6 +20,7 @@ from daa_consensus.operations import (
 )
 from daa_consensus.votes import Signed, Statement
 from daa_dag.ids import ChainId, Digest
+from daa_node.agreement.doorstep import Doorstep
 from daa_node.agreement.membership_requests import EXPIRY_EPOCHS, REQUEST, MembershipRequests
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
@@ -85,9 +86,7 @@ class Desk:
             self.validators,
             cast(Signer, SimpleNamespace(sign=sign, quarantine=quarantine)),
             cast(WanBft, agreement),
-            cast(Requests, requests),
-            lambda: self.connected,
-            lambda: self.connected,
+            Doorstep(cast(Requests, requests), lambda: self.connected, lambda: self.connected),
         )
 
 
@@ -108,10 +107,10 @@ async def test_who_is_no_member_has_asked_when_a_member_has_heard_it() -> None:
     desk, first = Desk(NEWCOMER), KEYS[0].peer_id
     join: dict[str, Any] = {"action": "join", "stake": 1}
     desk.deaf = set(desk.connected)
-    with pytest.raises(UserError, match="no member of the network has heard this"):
+    with pytest.raises(UserError, match="no member of the network has taken this"):
         await desk.membership_requests.propose(join)
     desk.connected = []
-    with pytest.raises(UserError, match="no member of the network has heard this"):
+    with pytest.raises(UserError, match="no member of the network has taken this"):
         await desk.membership_requests.propose(join)
     assert not desk.operations
     desk.connected = [first, KEYS[1].peer_id]

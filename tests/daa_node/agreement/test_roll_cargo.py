@@ -82,7 +82,8 @@ def decided(validators: Validators, round_number: int, *items: Enrolment) -> Non
     of_round = replace(EMPTY, round=round_number, operations=operations)
     view, below = 2 * round_number, BlockId(b"b" * 32)
     block = Block(CHAIN, 0, view, round_number, below, view - 1, of_round)
-    closing = replace(block, view=view + 1, parent_view=view, payload=AbortPayload(round_number))
+    result = ResultPayload(round_number, VertexId(b"v" * 32), Digest(b"r" * 32))
+    closing = replace(block, view=view + 1, parent_view=view, payload=result)
     validators.follow([block, closing])
 
 

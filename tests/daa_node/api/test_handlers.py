@@ -17,6 +17,7 @@ from daa_consensus.operations import Operation, decode_operation
 from daa_consensus.votes import Signed, Statement
 from daa_dag import canonical
 from daa_dag.ids import ChainId, Digest, NodeId
+from daa_node.agreement.doorstep import Doorstep
 from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.agreement.messages import Asked, Message, Position, decode_message, encode_message
 from daa_node.agreement.signer import Signer
@@ -90,9 +91,11 @@ class Daemon:
                 WanBft,
                 SimpleNamespace(ask=self._ask, facts=SimpleNamespace(operations=self.operations)),
             ),
-            cast(Requests, SimpleNamespace(ask=tell)),
-            lambda: [KEYS[0].peer_id],
-            lambda: [KEYS[0].peer_id],
+            Doorstep(
+                cast(Requests, SimpleNamespace(ask=tell)),
+                lambda: [KEYS[0].peer_id],
+                lambda: [KEYS[0].peer_id],
+            ),
         )
         transport = SimpleNamespace(connected=list, addresses=list)
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
