@@ -9,6 +9,7 @@ Balances conserve, too, once there is a ledger; until then there is nothing to c
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from daa_consensus.bft.evidence import conflict
@@ -27,12 +28,17 @@ from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import BlockId, VertexId
 from simnet.checks.membership_audit import MembershipAudit
 from simnet.checks.outcome import Invariant
+from simnet.checks.roll_audit import RollAudit
 
 ONE_VERTEX = "one certified vertex at each height"
 ONE_CHAIN = "final chains are prefixes of one, each block on the one below"
 ONE_ENDING = "a finalized view is never nullified, and a view has one notarized block"
 QUORUMS = "every certificate carries a quorum of its epoch's committee, and nobody else's statement"
 MEMBERS = "every committee follows from requests in final sets, within the limits of a boundary"
+ENROLLED = "who trains was let in by final sets, in time, within a quota, and is drawn by the lot"
+HELD_OFF = (
+    "of what is merged no more may be bad than its rule is told, trainers of the bad included"
+)
 ONE_ROLL = "honest nodes know the same committee, and the same requests, above the same block"
 NO_STRANGER = "no honest node votes where it is no member"
 ONE_STATEMENT = "no honest key signs two values for a slot"
@@ -97,7 +103,9 @@ class Watch:
     epoch_rounds: int
     roll: Roll = NOBODY
     sometimes: Counter[str] = field(default_factory=Counter)
+    bad_among: Callable[[int], int] | None = None  # of so many members, in a merge
     audit: MembershipAudit = field(init=False)
+    trainers: RollAudit = field(init=False)
     chain: list[Block] = field(default_factory=list)  # the longest that is final anywhere
     _place: dict[BlockId, int] = field(default_factory=dict)  # places in `chain`
     _newest: dict[int, Slot] = field(default_factory=dict)  # finalization each has kept
@@ -118,6 +126,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         self.audit = MembershipAudit(self.committee, self.epoch_rounds, self.roll)
+        self.trainers = RollAudit(self.roll, self.bad_among)
         self.chain.append(self.genesis)
         self._place[self.genesis.id] = 0
 
@@ -325,15 +334,27 @@ class Watch:
             self.sometimes["abort final"] += 1
         self._place[block.id] = len(self.chain)
         self.chain.append(block)
+        before = self.audit.now
         wrong = self.audit.extend(block)
         if wrong is not None:
             raise Broken(MEMBERS, wrong)
-        if self.audit.roll.trained:
-            self.sometimes["newcomer trained"] = len(self.audit.roll.trained)
+        self._judge_trainers(block, before)
         if block.epoch < self.audit.now.epoch and any(
             isinstance(request.action, Stake) for request in self.audit.now.applied
         ):
             self.sometimes["stake changed"] += 1
+
+    def _judge_trainers(self, block: Block, before: Membership) -> None:
+        unbounded = isinstance(block.payload, SetPayload) and self.trainers.unbounded(
+            block.payload, before
+        )
+        wrong = self.trainers.wrong(block, before, self.audit.now)
+        if wrong is not None:
+            raise Broken(ENROLLED, wrong)
+        if unbounded:
+            raise Broken(HELD_OFF, unbounded)
+        if self.trainers.trained:
+            self.sometimes["newcomer trained"] = len(self.trainers.trained)
 
 
 def _said_again(decided: SetPayload, before: set[bytes]) -> str | None:

@@ -28,7 +28,6 @@ from daa_consensus.operations import (
 )
 from daa_consensus.roll import NOBODY, Roll
 from daa_dag.ids import Digest, NodeId
-from simnet.checks.roll_audit import RollAudit
 from simnet.world.scenario import ChangeConfig
 
 Stakes = dict[NodeId, int]
@@ -46,7 +45,6 @@ class MembershipAudit:
         self._epoch_rounds = epoch_rounds
         self.epochs = [Membership(committee, roll=roll)]
         self.after = [self.epochs[0]]
-        self.roll = RollAudit(roll)
         self._asked: dict[Digest, int] = {}  # in which epoch first
         self._withdrawn: set[Digest] = set()
         self._approvers: dict[Digest, set[NodeId]] = {}
@@ -69,8 +67,6 @@ class MembershipAudit:
     def extend(self, block: Block) -> str | None:
         """The next final block of the chain; what is wrong with the committee that it makes."""
         now, wrong = follow(self.now, block, self._epoch_rounds), None
-        if isinstance(block.payload, SetPayload):
-            wrong = self.roll.wrong(block.payload, self.now, now)
         match block.payload:
             case SetPayload(evidence=proofs, operations=encoded) if proofs or encoded:
                 self._convict(proofs)

@@ -1,48 +1,100 @@
 """Books of our own on who may train: by what final sets ask for, held against who is in them.
 
     enroll, vouch in a set -> a place two rounds later -> retire, or the voucher goes -> none
+            drawn, in no set, and the round has a result -> missed; sixteen: idle -> enroll
 
-Deliberately not the daemon's fold (daa_consensus/roll.py): it knows no lot and no idleness, and so
-says of fewer that they may not train, but of none wrongly. Who stands on the roll must be in these
-books, by the same voucher.
+Deliberately not the daemon's fold (daa_consensus/roll.py), but a plain one beside it, which judges
+each set before it is taken in: who stands on the roll must be in these books, by the same voucher,
+and have missed as much; who is drawn must be whom the lot names; and f_agg must count all whom the
+f bad members could have let in. Who has lost a place wrongly it does not see.
 """
 
-from collections.abc import Set
+from collections import Counter
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 
-from daa_consensus.bft.messages import SetPayload
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
 from daa_consensus.enrolment import Enroll, Retire, Vouch, enrolments
 from daa_consensus.membership import Membership
 from daa_consensus.operations import Rotate
 from daa_consensus.roll import Admission, Roll
-from daa_dag.ids import Digest, NodeId
+from daa_dag import canonical
+from daa_dag.ids import Digest, NodeId, tagged_digest
 
 EFFECT_ROUNDS = 2
+MISSED_MAX = 16
+LOTS_MAX = 64
 
 
 @dataclass(slots=True)
 class _Place:
     voucher: NodeId | None
     since: int
+    drawn: int  # for which round last
+    missed: int = 0
     until: int | None = None
+
+    def is_ready(self, round_number: int) -> bool:
+        is_here = round_number >= self.since and (self.until is None or round_number < self.until)
+        return is_here and self.missed < MISSED_MAX
 
 
 class RollAudit:
-    """One chain's, from the roll of its genesis on."""
+    """One chain's, from the roll of its genesis on.
 
-    def __init__(self, first: Roll) -> None:
+    `bad_among` says how many of so many members may be bad in a merge; None where nobody merges.
+    """
+
+    def __init__(self, first: Roll, bad_among: Callable[[int], int] | None = None) -> None:
         self._rules = first.rules
-        self._places = {e.name: _Place(e.voucher, e.since) for e in first.entries}
+        self._bad_among = bad_among
+        self._places = {e.name: _Place(e.voucher, e.since, e.planned) for e in first.entries}
+        self._seed = first.seed
+        self._marked: list[NodeId] = []  # who missed the newest set's round, if it has a result
         self.trained: set[NodeId] = set()  # of who enrolled
 
-    def wrong(self, decided: SetPayload, before: Membership, after: Membership) -> str | None:
-        """Why this set may not be final above `before`, or not lead to `after`; None if it may."""
+    def unbounded(self, decided: SetPayload, before: Membership) -> str | None:
+        """Why more of what this set merges may be bad than it says; None if no more may."""
+        if self._bad_among is None or decided.rule == "mean":
+            return None
+        members = before.committee.stake_of.keys() - {*before.convicted}
+        counted = [o.author for o, w in zip(decided.offers, decided.weights, strict=True) if w]
+        places = [self._places[name] for name in counted if name in self._places]
+        if not places:
+            return None
+        lying = self._bad_among(len(members))
+        vouched = Counter(place.voucher for place in places)
+        alone = vouched.pop(None, 0)
+        planned = [p for p in self._places.values() if p.drawn == decided.round]
+        by_nobody = -(-sum(place.voucher is None for place in planned) // 3)
+        bad = lying + sum(n for _, n in vouched.most_common(lying)) + min(alone, by_nobody)
+        if decided.f_agg >= bad:
+            return None
+        return f"round {decided.round}: {bad} of {len(counted)} may be bad, it says {decided.f_agg}"
+
+    def wrong(self, block: Block, before: Membership, after: Membership) -> str | None:
+        """Why this block may not be final above `before`, or not lead to `after`; None: it may."""
+        if after.epoch != before.epoch:  # seats were handed on, and their trainers with them
+            rotated = (r.action for r in after.applied if isinstance(r.action, Rotate))
+            handed = {action.subject: action.successor for action in rotated}
+            for held in self._places.values():
+                if held.voucher is not None:
+                    held.voucher = handed.get(held.voucher, held.voucher)
+        match block.payload:
+            case SetPayload() as decided:
+                return self._wrong_set(decided, before, after)
+            case ResultPayload(round=number, vertex_id=vertex_id):
+                self._seed = Digest(vertex_id)
+                return self._wrong_draw(number + 1, after)
+            case AbortPayload(round=number):
+                for name in self._marked:
+                    self._places[name].missed -= 1
+                return self._wrong_draw(number + 1, after)
+            case _:
+                return None
+
+    def _wrong_set(self, decided: SetPayload, before: Membership, after: Membership) -> str | None:
         members = before.committee.stake_of
-        for action in (request.action for request in before.applied):
-            if isinstance(action, Rotate):  # a seat was handed on, and its trainers with it
-                for held in self._places.values():
-                    if held.voucher == action.subject:
-                        held.voucher = action.successor
         for author in (offer.author for offer in decided.offers):
             if author not in members and not self._may_train(author, decided.round):
                 return f"the set of round {decided.round} has {author.hex()[:8]}, who may not train"
@@ -54,19 +106,59 @@ class RollAudit:
         fault = self._ask(decided, voting)
         if fault is not None:
             return fault
+        self._mark(decided.round, {offer.author for offer in decided.offers})
         for entry in after.roll.entries:
             known = self._places.get(entry.name)
+            short = entry.name.hex()[:8]
             if known is None:
-                return f"{entry.name.hex()[:8]} is on the roll, and no set has let it in"
+                return f"{short} is on the roll, and no set has let it in"
             if entry.voucher != known.voucher:
-                return f"{entry.name.hex()[:8]} is on the roll by a word that nobody gave"
+                return f"{short} is on the roll by a word that nobody gave"
+            if entry.missed != known.missed:
+                return f"{short} has missed {known.missed} rounds, on the roll {entry.missed}"
         return None
+
+    def _mark(self, round_number: int, authors: Collection[NodeId]) -> None:
+        """Who was drawn and is not in the round's set."""
+        self._marked = []
+        for name, place in self._places.items():
+            if name in authors:
+                place.missed = 0
+            elif place.drawn == round_number and round_number >= place.since:
+                place.missed += 1
+                self._marked.append(name)
+
+    def _wrong_draw(self, round_number: int, after: Membership) -> str | None:
+        """Why these are not the trainers of the round; None if they are."""
+        room = max(0, self._rules.contributors_max - len(after.committee.validators))
+        on_roll = {entry.name for entry in after.roll.entries}
+        ready = [
+            name
+            for name, place in self._places.items()
+            if name in on_roll and place.is_ready(round_number)
+        ]
+        turn = -(-len(ready) // max(1, room))
+        first = sorted(ready, key=lambda name: self._lot(name, round_number, turn))[:room]
+        chosen = {*(ready if len(ready) <= room else first)}
+        for name in chosen:
+            self._places[name].drawn = round_number
+        told = {e.name for e in after.roll.entries if e.planned == round_number >= e.since}
+        if told == chosen:
+            return None
+        names = ", ".join(sorted(name.hex()[:8] for name in told ^ chosen))
+        return f"round {round_number} has drawn {len(told)}, and the lot is otherwise on {names}"
+
+    def _lot(self, name: NodeId, round_number: int, turn: int) -> tuple[int, int, bytes]:
+        waited = round_number - self._places[name].drawn
+        if waited > 2 * turn:
+            return 0, -waited, name
+        numbers = range(min(max(1, waited), LOTS_MAX))
+        lots: list[canonical.Value] = [self._seed, round_number, name]
+        return 1, 0, min(tagged_digest("trainers-lot", [*lots, number]) for number in numbers)
 
     def _may_train(self, name: NodeId, round_number: int) -> bool:
         place = self._places.get(name)
-        if place is None or round_number < place.since:
-            return False
-        return place.until is None or round_number < place.until
+        return place is not None and place.drawn == round_number and place.is_ready(round_number)
 
     def _drop(self, round_number: int, after: Membership) -> None:
         """Who has gone; and who is about to go, with its voucher or by evidence."""
@@ -86,21 +178,27 @@ class RollAudit:
         for request in (found.request for found in enrolments(decided.operations)):
             match request.action:
                 case Enroll(subject):
-                    if subject in self._places:
-                        continue  # it is back
+                    if subject in self._places:  # it is back
+                        back = self._places[subject]
+                        if back.missed >= MISSED_MAX:
+                            back.since, back.missed = decided.round + EFFECT_ROUNDS, 0
+                        continue
                     asked[request.id] = subject
                     if self._rules.admission is Admission.OPEN:
-                        self._places[subject] = _Place(None, decided.round + EFFECT_ROUNDS)
+                        self._enters(subject, None, decided.round)
                 case Vouch(voucher, request_id):
                     if voucher not in voting or request_id not in asked:
                         return f"round {decided.round}: {voucher.hex()[:8]} has no word to give"
                     taken = sum(place.voucher == voucher for place in self._places.values())
                     if taken >= self._rules.per_voucher:
                         return f"round {decided.round}: {voucher.hex()[:8]} vouches over its quota"
-                    since = decided.round + EFFECT_ROUNDS
-                    self._places[asked[request_id]] = _Place(voucher, since)
+                    self._enters(asked[request_id], voucher, decided.round)
                 case Retire(subject):
                     place = self._places.get(subject)
                     if place is not None:
                         place.until = decided.round + EFFECT_ROUNDS
         return None
+
+    def _enters(self, name: NodeId, voucher: NodeId | None, round_number: int) -> None:
+        since = round_number + EFFECT_ROUNDS
+        self._places[name] = _Place(voucher, since, since - 1)

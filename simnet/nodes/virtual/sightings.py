@@ -95,6 +95,7 @@ class Sightings:
             genesis.committee,
             genesis.job.agreement.epoch_rounds,
             genesis.membership.roll,
+            bad_among=genesis.job.updates.f_agg_among,
         )
         self._completeness = Completeness(self.watch, numbers)
         self.healed: Collection[int] = ()  # of whom progress is demanded, since all has healed

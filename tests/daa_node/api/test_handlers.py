@@ -83,6 +83,9 @@ class Daemon:
             self.judge(decode_operation(body))
             return b""
 
+        def connected() -> list[PeerId]:
+            return [KEYS[0].peer_id]
+
         self.membership_requests = MembershipRequests(
             keys,
             self.validators,
@@ -91,11 +94,7 @@ class Daemon:
                 WanBft,
                 SimpleNamespace(ask=self._ask, facts=SimpleNamespace(operations=self.operations)),
             ),
-            Doorstep(
-                cast(Requests, SimpleNamespace(ask=tell)),
-                lambda: [KEYS[0].peer_id],
-                lambda: [KEYS[0].peer_id],
-            ),
+            Doorstep(cast(Requests, SimpleNamespace(ask=tell)), connected, connected),
         )
         transport = SimpleNamespace(connected=list, addresses=list)
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)

@@ -1,10 +1,15 @@
 """Rules of the roll, broken one at a time by who accepts sets: the audit names each."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
-from daa_consensus.bft.messages import OfferBody, SetPayload
+from daa_consensus import roll as roll_rules
+from daa_consensus.bft.chain import follow
+from daa_consensus.bft.messages import AbortPayload, OfferBody, SetPayload
 from daa_consensus.committee import Committee
 from daa_consensus.enrolment import (
     Enroll,
@@ -16,10 +21,11 @@ from daa_consensus.enrolment import (
     encode_enrolment,
 )
 from daa_consensus.membership import Membership
-from daa_consensus.roll import Admission, Roll, RollRules
+from daa_consensus.roll import IDLE_ROUNDS, Admission, Roll, RollRules
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from simnet.checks.roll_audit import RollAudit
-from tests.daa_consensus.bft.simulation import node_id
+from tests.daa_consensus.bft.simulation import GENESIS, node_id, result_of
+from tests.daa_consensus.bft.test_chain import on
 from tests.daa_consensus.test_membership import FOUR
 
 ALICE, BOB = node_id(0), node_id(1)
@@ -36,12 +42,17 @@ def pair(member: NodeId, name: NodeId) -> list[Enrolment]:
     return [enrolment, asked(Vouch(member, enrolment.request.id))]
 
 
-class Chain:
-    """Sets, one a round; `quota` and `members` are what whoever accepts them goes by."""
+def kept_on(roll: Roll, **changes: Any) -> Roll:
+    return replace(roll, entries=tuple(replace(e, **changes) for e in roll.entries))
 
-    def __init__(self, quota: int = 2) -> None:
-        self.audit = RollAudit(Roll(RULES))
-        self.now = Membership(FOUR, roll=Roll(replace(RULES, per_voucher=quota)))
+
+class Chain:
+    """Rounds of one set each; `rules` and `members` are what whoever accepts them goes by."""
+
+    def __init__(self, rules: RollRules = RULES, bad_among: int | None = None) -> None:
+        lying = None if bad_among is None else lambda _members: bad_among
+        self.audit = RollAudit(Roll(RULES), lying)
+        self.now = Membership(FOUR, roll=Roll(rules))
         self.round = 0
 
     def wrong(
@@ -49,8 +60,11 @@ class Chain:
         *items: Enrolment,
         authors: tuple[NodeId, ...] = (),
         committee: Committee = FOUR,
-        forgets_retired: bool = False,
+        bent: Callable[[Roll], Roll] = lambda roll: roll,
+        is_aborted: bool = False,
+        f_agg: int = 0,
     ) -> str | None:
+        """The next round's set and its closing; `bent`: what its set comes to."""
         self.round += 1
         base, blob = VertexId(b"v" * 32), BlobRoot(b"b" * 32)
         offers = tuple(
@@ -59,15 +73,20 @@ class Chain:
         )
         operations = tuple(encode_enrolment(item) for item in items)
         weights = (1,) * len(offers)
-        decided = SetPayload(self.round, offers, weights, "mean", 0, (), operations, ())
+        rule = "mean" if self.audit._bad_among is None else "trimmed_mean"
+        decided = SetPayload(self.round, offers, weights, rule, f_agg, (), operations, ())
         before = replace(self.now, committee=committee)
+        unbounded = self.audit.unbounded(decided, before)
         requests = [item.request for item in items]
-        members = FOUR.stake_of.keys()
-        roll = before.roll.decided(self.round, requests, authors, (), members)
-        if forgets_retired:
-            roll = replace(roll, entries=tuple(replace(e, until=None) for e in roll.entries))
+        roll = bent(before.roll.decided(self.round, requests, authors, (), FOUR.stake_of.keys()))
         self.now = replace(before, roll=roll)
-        return self.audit.wrong(decided, before, self.now)
+        set_block = on(GENESIS, decided, height=self.round)
+        wrong = self.audit.wrong(set_block, before, self.now)
+        closing = AbortPayload(self.round) if is_aborted else result_of(set_block)
+        at = on(set_block, closing, height=self.round)
+        before, self.now = self.now, follow(self.now, at, 1000)
+        drawn = self.audit.wrong(at, before, self.now)
+        return unbounded or wrong or drawn
 
 
 def test_who_enrols_is_vouched_for_trains_and_retires_is_nothing_wrong() -> None:
@@ -82,7 +101,7 @@ def test_who_enrols_is_vouched_for_trains_and_retires_is_nothing_wrong() -> None
 
 
 def test_a_quota_that_is_not_enforced_is_named() -> None:
-    chain = Chain(quota=3)
+    chain = Chain(replace(RULES, per_voucher=3))
     assert chain.wrong(*pair(ALICE, NEW[0]), *pair(ALICE, NEW[1])) is None
     assert "over its quota" in (chain.wrong(*pair(ALICE, NEW[2])) or "")
 
@@ -103,8 +122,11 @@ def test_a_trainer_that_counts_a_round_too_early_is_named(early: int) -> None:
 def test_a_retired_trainer_that_is_counted_is_named() -> None:
     chain = Chain()
     chain.wrong(*pair(ALICE, NEW[0]))
-    assert chain.wrong(asked(Retire(NEW[0], ALICE)), forgets_retired=True) is None
-    assert chain.wrong(authors=(NEW[0],)) is None  # it may, in the round after
+    forgets = partial(kept_on, until=None)
+    assert chain.wrong(asked(Retire(NEW[0], ALICE)), bent=forgets) is None
+    # it may, in the round after, and is drawn for none thereafter
+    told = chain.wrong(authors=(NEW[0],)) or ""
+    assert f"the lot is otherwise on {NEW[0].hex()[:8]}" in told
     assert "may not train" in (chain.wrong(authors=(NEW[0],)) or "")
 
 
@@ -114,5 +136,55 @@ def test_trainers_of_a_voucher_that_left_train_no_more() -> None:
     chain.wrong(*pair(ALICE, NEW[0]))
     chain.wrong()
     assert chain.wrong(authors=(NEW[0],), committee=left) is None
-    assert chain.wrong(authors=(NEW[0],), committee=left) is None
+    told = chain.wrong(authors=(NEW[0],), committee=left) or ""
+    assert "the lot is otherwise on" in told
     assert "may not train" in (chain.wrong(authors=(NEW[0],), committee=left) or "")
+
+
+def test_a_trainer_that_has_missed_otherwise_than_the_roll_says_is_named() -> None:
+    chain = Chain()
+    chain.wrong(*pair(ALICE, NEW[0]))
+    chain.wrong(bent=lambda roll: kept_on(roll, missed=0))
+    assert chain.wrong(is_aborted=True) is None  # nobody has missed that
+    assert chain.now.roll.entries[0].missed == 0
+    assert chain.wrong() is None
+    wrong = chain.wrong(bent=lambda roll: kept_on(roll, missed=3))
+    assert "has missed 2 rounds, on the roll 3" in (wrong or "")
+
+
+def test_who_idles_comes_back_by_saying_so() -> None:
+    chain = Chain()
+    assert chain.wrong(*pair(ALICE, NEW[0])) is None
+    assert not any(chain.wrong() for _ in range(IDLE_ROUNDS + 2))
+    assert chain.now.roll.entries[0].is_idle
+    assert chain.wrong(asked(Enroll(NEW[0], b"keys"))) is None
+    assert chain.wrong() is None
+    assert chain.wrong(authors=(NEW[0],)) is None
+
+
+def test_a_lot_that_draws_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = replace(RULES, contributors_max=5)
+    fair, first_come = Chain(rules), Chain(rules)
+    for chain in (fair, first_come):
+        chain.audit._rules = rules
+    told = [
+        [chain.wrong(*pair(ALICE, NEW[0]), *pair(BOB, NEW[1]), *pair(ALICE, NEW[2]))]
+        for chain in (fair, first_come)
+    ]
+    told[0] += [fair.wrong() for _ in range(12)]
+    monkeypatch.setattr(roll_rules, "draw", lambda ready, *_: list(ready)[:1])
+    told[1] += [first_come.wrong() for _ in range(12)]
+    assert not any(told[0])
+    assert "the lot is otherwise on" in next(filter(None, told[1]))
+
+
+def test_a_set_that_counts_too_few_who_may_be_bad_is_named() -> None:
+    chain = Chain(bad_among=1)
+    chain.wrong(*pair(ALICE, NEW[0]), *pair(ALICE, NEW[1]), *pair(BOB, NEW[2]))
+    chain.wrong()
+    members = tuple(FOUR.stake_of)
+    assert chain.wrong(authors=(*members, *NEW[:3]), f_agg=3) is None
+    wrong = chain.wrong(authors=(*members, *NEW[:3]), f_agg=2)
+    assert wrong == "round 4: 3 of 7 may be bad, it says 2"
+    assert chain.wrong(authors=(*members, NEW[0], NEW[2]), f_agg=2) is None
+    assert chain.wrong(authors=members, f_agg=0) is None  # without trainers it is the plan's alone

@@ -39,6 +39,7 @@ class Scene:
     script: Script
     stakes: tuple[int, ...] = (1,)
     observers: int = 0
+    newcomers: int = 0  # trainers that enroll
     work: Mapping[str, Any] = field(default_factory=dict)
     others: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,6 +51,8 @@ def play(scene: Scene) -> Outcome:
     ]
     if scene.observers:
         groups.append({"name": "outside", "count": scene.observers, "role": "observer"})
+    if scene.newcomers:
+        groups.append({"name": "newcomer", "count": scene.newcomers, "role": "newcomer"})
     fields = {
         "name": "scene",
         "fidelity": "light",
