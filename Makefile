@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 # What measures time or exhausts the machine runs alone, one test after the other. All else uses
-# every core; the tests of a file stay together, in their order, for some share a cluster.
+# every core; the tests of a file stay together, in their order, for some share a cluster. Files are
+# handed out as tests/conftest.py has them, the longest first, not those with most tests.
 ALONE := tests/alone
 # What needs Chromium and the built page.
 BROWSER := tests/browser
@@ -36,7 +37,7 @@ demo: $(READY) $(if $(findstring --browser,$(DEMO_ARGS)),page)
 
 # $(call tests,MARKS): those tests, first the ones that may share the machine; all are run
 tests = failed=0; \
-	$(BOUNDED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore=$(ALONE) --ignore=$(BROWSER) -m $(1) $(PYTEST_ARGS) || failed=1; \
+	$(BOUNDED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=$(ALONE) --ignore=$(BROWSER) -m $(1) $(PYTEST_ARGS) || failed=1; \
 	$(BOUNDED) $(BIN)/python -m pytest $(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; exit $$failed
 
 test: $(READY)
@@ -46,7 +47,9 @@ test: $(READY)
 test-long: $(READY)
 	@$(call tests,long)
 
-test-all: test test-long
+# In one session: each begins by importing everything, and ends with idle cores.
+test-all: $(READY)
+	@$(call tests,'long or not long')
 
 # The page's units, then the page itself in headless Chromium.
 test-browser: browser-tools $(READY) page
