@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,10 @@ import torch
 from torch.nn import functional as F
 
 from daa_node.errors import UserError
-from daa_node.seams import SegmentOrder
 from daa_node.tensors import Int32Array, slots_of
 from daa_node.training.base_config import BASE_CONFIG_REFUSED, CONFIG_REFUSED, BaseFolder
 from daa_node.training.base_files import digests_of
 from daa_node.training.base_weights import grid_weights
-from daa_node.training.boundaries import Boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.datasets.files import digest_of_content
@@ -26,7 +23,6 @@ from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_probe import probe
 from daa_node.training.module_source import NO_MODULES
-from daa_node.training.segment_check import Claim
 from daa_node.updates.grid import to_float32
 from tests.daa_node.training.hf_models import (
     GPT2,
@@ -39,7 +35,9 @@ from tests.daa_node.training.hf_models import (
     save_model,
 )
 from tests.daa_node.training.own_modules import built
-from tests.daa_node.training.test_own_module import AUTHOR, ORDER, ROOT, SEED, kept
+from tests.daa_node.training.test_own_module import (
+    learns_and_is_checked,
+)
 
 GPT2_LORA = {"lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}
 PROMPT_BT = torch.arange(20, 32).view(1, 12)
@@ -59,21 +57,8 @@ def test_its_loss_falls_and_a_segment_of_it_is_checked(
 ) -> None:
     base = base_of(save_model(tmp_path / "base", config))
     job = probed(job_of(base=base, trainable=trainable))
-    core, shown = core_of(job, tmp_path), list[Boundary]()
-    base_D = genesis_weights(job.model, job.seed)
-    if job.model.begins_at_base:
-        base_D = grid_of(job)
-    before = core.evaluate(base_D)
-    order = replace(ORDER, steps_max=30, segment_steps=15)
-    sealed = core.train_and_seal(order, base_D, on_boundary=lambda b: shown.append(kept(b)))
-    shown.append(kept(sealed.end))
-    assert sealed.trained.loss_nats < before - 0.03
-    segment = SegmentOrder(SEED, 1, AUTHOR, 0, 15, 15, ROOT, ROOT, None)
-    found = core.check_segment(segment, Claim(shown[1], shown[2], None))
-    assert (found.weights, found.first, found.second) == (0, 0, 0)
-    lie = replace(shown[2], weights_D=shown[2].weights_D * 1.01)
-    assert core.check_segment(segment, Claim(shown[1], lie, None)).weights > 5e-3
-    assert core.evaluate(base_D) == before
+    base_D = grid_of(job) if job.model.begins_at_base else genesis_weights(job.model, job.seed)
+    learns_and_is_checked(core_of(job, tmp_path), base_D, 0.03)
 
 
 def grid_of(job: TrainingJob) -> Int32Array:
