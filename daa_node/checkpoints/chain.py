@@ -33,6 +33,7 @@ from daa_node.checkpoints.layout import (
     CERTIFICATES,
     CHUNKS,
     MANIFESTS,
+    PROOFS,
     VERTICES,
     exec_name,
     final_name,
@@ -98,12 +99,14 @@ class ChainStore:
         await self.heights.take(at_height)
         self._tip = await self._find_tip(genesis_block, known)
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, apart: bool = False) -> int:
         """Move files of these kinds into a pack if so many lie there; how many it moved.
 
-        Deltas are not counted: one may be too large to move.
+        Deltas are not counted: one may be too large to move. `apart`: states into one of their own.
         """
-        moved = await self.groups.pack(kinds, lambda: is_pack_due(self, kinds, files_min))
+        states = [kind for kind in kinds if kind not in PROOFS]
+        parts = [PROOFS, states] if apart and states else [kinds]
+        moved = await self.groups.pack(parts, lambda: is_pack_due(self, kinds, files_min))
         if moved:  # of proofs in packs the path tells
             left, kept = {*await self.store.record_names(CERTIFICATES, packed=False)}, Digests()
             for place in range(len(self.certified)):
