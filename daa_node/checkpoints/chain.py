@@ -38,7 +38,12 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.recollection import is_pack_due, recall
+from daa_node.checkpoints.recollection import (
+    certified_in_files,
+    is_pack_due,
+    keep_pack_names,
+    recall,
+)
 from daa_node.checkpoints.turns import Turns
 from daa_node.checkpoints.writes import GroupWriter
 from daa_node.errors import StorageFailed
@@ -108,11 +113,8 @@ class ChainStore:
         parts = [PROOFS, states] if apart and states else [kinds]
         moved = await self.groups.pack(parts, lambda: is_pack_due(self, kinds, files_min))
         if moved:  # of proofs in packs the path tells
-            left, kept = {*await self.store.record_names(CERTIFICATES, packed=False)}, Digests()
-            for place in range(len(self.certified)):
-                if final_name(BlockId(self.certified[place])) in left:
-                    kept.add(self.certified[place])
-            self.certified = kept
+            self.certified = await certified_in_files(self)
+            await keep_pack_names(self)
         return moved
 
     # Reading

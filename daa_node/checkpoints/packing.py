@@ -14,6 +14,8 @@ import trio
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import KINDS, PROOFS, STATES
+from daa_node.checkpoints.recollection import keep_pack_names
+from daa_node.checkpoints.thinning import thin
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
@@ -30,7 +32,9 @@ class Packing:
 
     def __init__(self, chain: ChainStore, retention: Retention, log: EventLog) -> None:
         self._chain = chain
+        self._retention = retention
         self._lets_go = retention.vertices_restorable is not None
+        self._light_below: int | None = None  # epochs below are light, or will never be
         self._log = log
         self._wanted = trio.Event()
         self._pause = 0  # rounds to let go by once it has failed; 0: it has not
@@ -53,8 +57,11 @@ class Packing:
             self._left -= 1
             return
         try:
+            await self._thin()
             moved = await self._chain.pack(await self._kinds(), LOOSE_FILES_MAX, self._lets_go)
             merged = await self._chain.store.merge_packs() if moved else 0
+            if merged:
+                await keep_pack_names(self._chain)
         except StorageFailed as failure:
             if not self._pause:
                 self._log.emit(events.STORAGE_FAILED, detail=str(failure))
@@ -63,6 +70,16 @@ class Packing:
         if moved:
             self._pause = 0
             self._log.emit(events.DATA_PACKED, files=moved, merged=merged)
+
+    async def _thin(self) -> None:
+        """Old epochs lose all certificates but one."""
+        lowest = self._light_below
+        if lowest is None:
+            lowest = self._chain.path.light_below
+        above = await thin(self._chain, self._retention, lowest)
+        self._light_below = lowest if above is None else above
+        if above is not None:
+            self._log.emit(events.HISTORY_THINNED, epochs_light=above)
 
     async def _kinds(self) -> Sequence[str]:
         if not self._lets_go:

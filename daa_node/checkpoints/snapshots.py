@@ -17,6 +17,7 @@ from daa_dag.retention import Prunable, Retention, prunable
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS, STATES
 from daa_node.checkpoints.packing import Packing
+from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.checkpoints.scrub import Scrub
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
@@ -145,6 +146,8 @@ async def prune(chain: ChainStore, policy: Retention) -> int:
     going = prunable(policy, max(held.vertices, default=0), held.delta_heights, held.snapshots)
     names = held.names(going)
     await chain.groups.drop(sorted(names))
+    if names:
+        await keep_pack_names(chain)
     return len(names)
 
 
