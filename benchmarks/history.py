@@ -18,6 +18,7 @@ from pathlib import Path
 import trio
 
 from daa_dag.retention import Retention
+from daa_node.checkpoints.config import EPOCHS_WHOLE
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.observability.events import EventLog
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1000, help="rounds from line to line")
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--restorable", type=int, help="vertices; unless given, all")
+    parser.add_argument("--light", action="store_true", help="one certificate of an old epoch")
     parser.add_argument("--step", choices=("all", "open", "verify"), default="all")
     arguments = parser.parse_args()
     if arguments.step == "open":
@@ -114,7 +116,7 @@ def main() -> None:
     if arguments.step == "verify":
         return verified(arguments.dir)
     sync, os.fsync = os.fsync, lambda _file: None
-    retention = Retention(arguments.restorable)
+    retention = Retention(arguments.restorable, EPOCHS_WHOLE if arguments.light else None)
     trio.run(grow, ChainMaker(arguments.dir), arguments.rounds, arguments.every, retention)
     os.fsync = sync
     for step in ("open", "verify"):
