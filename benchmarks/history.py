@@ -18,11 +18,12 @@ from pathlib import Path
 import trio
 
 from daa_dag.retention import Retention
-from daa_node.checkpoints.packing import Packing
+from daa_node.checkpoints.config import EPOCHS_WHOLE
+from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.observability.events import EventLog
 from tests.daa_node.checkpoints.ends import ends_of
-from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker
+from tests.daa_node.checkpoints.little_chain import FACTS, SNAPSHOT_EVERY, ChainMaker
 
 
 def anonymous_mb() -> float:
@@ -43,18 +44,21 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-async def grow(maker: ChainMaker, rounds: int, every: int) -> None:
+async def grow(maker: ChainMaker, rounds: int, every: int, retention: Retention) -> None:
     """Publish so many rounds; tell of every so many."""
     await maker.open()
     await ends_of(maker.chain)
-    packing = Packing(maker.chain, Retention(), EventLog(lambda: 0, lambda event: None))
+    log = EventLog(lambda: 0, lambda event: None)
+    snapshots = Snapshots(maker.chain, SNAPSHOT_EVERY, retention, log)
     began_s, walked = time.monotonic(), 0.0
     for number in range(1, rounds + 1):
         made = await maker.make_round()
         before_s = time.monotonic()
         await maker.publish(made)
-        await packing.run()
-        if made.certified is not None:  # what a round leaves in the work store
+        await snapshots.packing.run()
+        if made.certified is not None:
+            await snapshots.prune_after(made.certified[0])
+            # what a round leaves in the work store
             for kind in ("updates", "states"):
                 for root in (await maker.work.blob_roots(kind))[:-6]:
                     await maker.work.delete_blob(kind, root)
@@ -103,6 +107,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--every", type=int, default=1000, help="rounds from line to line")
     parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--restorable", type=int, help="vertices; unless given, all")
+    parser.add_argument("--light", action="store_true", help="one certificate of an old epoch")
     parser.add_argument("--step", choices=("all", "open", "verify"), default="all")
     arguments = parser.parse_args()
     if arguments.step == "open":
@@ -110,7 +116,8 @@ def main() -> None:
     if arguments.step == "verify":
         return verified(arguments.dir)
     sync, os.fsync = os.fsync, lambda _file: None
-    trio.run(grow, ChainMaker(arguments.dir), arguments.rounds, arguments.every)
+    retention = Retention(arguments.restorable, EPOCHS_WHOLE if arguments.light else None)
+    trio.run(grow, ChainMaker(arguments.dir), arguments.rounds, arguments.every, retention)
     os.fsync = sync
     for step in ("open", "verify"):
         command = [sys.executable, "-m", "benchmarks.history", "--dir", str(arguments.dir)]

@@ -1,8 +1,11 @@
 """What of a chain may be deleted: deltas and snapshots below a snapshot that is old enough.
 
-Vertices, blocks and certificates are never deleted: they are small, and they are the proof. What
-goes is always a prefix: with a floor at height s, the deltas of heights 1 to s and the snapshots
-below s. Every vertex from s on can then still be restored, by snapshot s and the deltas above it.
+Vertices and blocks are never deleted: they are small, and they are the proof. What goes is always a
+prefix: with a floor at height s, the deltas of heights 1 to s and the snapshots below s. Every
+vertex from s on can then still be restored, by snapshot s and the deltas above it.
+
+Of an epoch that is long over, one certificate is proof enough, as for a light client: it makes the
+epoch's last block final, and by their hashes all blocks below with the vertices that they name.
 """
 
 from collections.abc import Collection
@@ -11,12 +14,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much stays restorable. None keeps everything."""
+    """How much stays restorable, and proved twice. None keeps everything."""
 
     vertices_restorable: int | None = None  # the newest so many, the tip included; at least 1
+    # The newest so many that are over keep all their certificates, older ones keep one each.
+    epochs_whole: int | None = None
 
     def __post_init__(self) -> None:
         assert self.vertices_restorable is None or self.vertices_restorable >= 1
+        assert self.epochs_whole is None or self.epochs_whole >= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,9 @@ class Certified:
     placed: list[Vertex]  # above the genesis, named by a final result, whether they hold or not
     promised: list[Outcome]  # final results above the newest whose vertex is here, lowest first
     final_height: int  # of the vertex that the newest final result names, here or not
+    # Certificates of vertices that are not here, by name, each with its epoch, which is light: it
+    # is over, has none of them, and is proved by its finalization (see thinning).
+    light: dict[str, int]
     used: set[str]  # names of files that belong to the chain
     problems: list[Problem]
 
@@ -118,6 +121,7 @@ def certified_chain(files: ChainReader, facts: ChainFacts) -> Certified:
         placed=judge.placed,
         promised=judge.promised,
         final_height=len(outcomes),
+        light=judge.light,
         used=judge.used,
         problems=problems,
     )
@@ -141,6 +145,7 @@ class Judge:
         self._problems = problems
         self.placed: list[Vertex] = []
         self.promised: list[Outcome] = []
+        self.light: dict[str, int] = {}  # see Certified
         self.used: set[str] = set()
         # of whoever asked to be let in, those that validators have forgotten among them
         self.asked: dict[NodeId, bytes] = dict(asked or {})
@@ -206,6 +211,7 @@ class Judge:
         stored = [self._is_stored(outcome.result.vertex_id) for outcome in outcomes]
         newest_stored = max((at for at, is_stored in enumerate(stored) if is_stored), default=-1)
         self.promised = outcomes[newest_stored + 1 :]
+        self.light = self._let_go(outcomes)
         unbroken = True
         for outcome in outcomes:
             vertex_id = outcome.result.vertex_id
@@ -214,7 +220,9 @@ class Judge:
                 break  # the daemon was in the middle of writing it, and will finish or undo that
             block_name = f"{BLOCKS}/{outcome.block.id.hex()}"
             self._need(vertex_name, f"{block_name} makes it final")
-            self._need(f"{CERTIFICATES}/{exec_name(vertex_id)}", f"nothing certifies {vertex_name}")
+            proof_name = f"{CERTIFICATES}/{exec_name(vertex_id)}"
+            if proof_name not in self.light:
+                self._need(proof_name, f"nothing certifies {vertex_name}")
             vertex = contents.vertices.get(vertex_id)
             if vertex is None:
                 unbroken = False
@@ -237,12 +245,32 @@ class Judge:
         # While they arrive they prove nothing: what they stand on may not have come yet.
         return bool((names & self._listing.sizes.keys()) - self._listing.arriving)
 
+    def _let_go(self, outcomes: Sequence[Outcome]) -> dict[str, int]:
+        """The certificates of epochs that are over and have none of their vertices' any more.
+
+        What finalized the end of such an epoch has made its results final, vertices and roots.
+        """
+        of_epoch: dict[int, list[str]] = {}
+        for outcome in outcomes:
+            name = f"{CERTIFICATES}/{exec_name(outcome.result.vertex_id)}"
+            of_epoch.setdefault(outcome.block.epoch, []).append(name)
+        newest = self._contents.validators.now.epoch  # proved up to its beginning
+        return {
+            name: epoch
+            for epoch, names in of_epoch.items()
+            if epoch < newest and not self._listing.sizes.keys() & set(names)
+            for name in names
+        }
+
     def _is_arriving(self, vertex_id: VertexId) -> bool:
         """Whether a write was under way that would have brought the vertex with its proof."""
         return f"{VERTICES}/{vertex_id.hex()}" in self._listing.arriving
 
     def _is_executed(self, vertex: Vertex, outcome: Outcome) -> bool:
-        """Whether block and certificate say that the set was executed to this vertex."""
+        """Whether block and certificate say that the set was executed to this vertex.
+
+        Of a light epoch the block says it, which is final.
+        """
         root = result_root(vertex.model_root, vertex.outer_state_root, vertex.delta_root)
         good = outcome.result.result_root == root
         if not good:
@@ -250,10 +278,10 @@ class Judge:
                 f"{BLOCKS}/{outcome.block.id.hex()}", "names other roots than its vertex has"
             )
         certificate = self._contents.execs.get(vertex.vertex_id)
-        if certificate is None:
-            return False  # missing or damaged: named already
-        statement = certificate.statement
         name = f"{CERTIFICATES}/{exec_name(vertex.vertex_id)}"
+        if certificate is None:
+            return good and name in self.light  # else missing or damaged: named already
+        statement = certificate.statement
         if statement.value != [vertex.vertex_id, root]:
             self._wrong(name, "certifies other roots than its vertex has")
             good = False

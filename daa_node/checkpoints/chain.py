@@ -33,11 +33,17 @@ from daa_node.checkpoints.layout import (
     CERTIFICATES,
     CHUNKS,
     MANIFESTS,
+    PROOFS,
     VERTICES,
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.recollection import is_pack_due, recall
+from daa_node.checkpoints.recollection import (
+    certified_in_files,
+    is_pack_due,
+    keep_pack_names,
+    recall,
+)
 from daa_node.checkpoints.turns import Turns
 from daa_node.checkpoints.writes import GroupWriter
 from daa_node.errors import StorageFailed
@@ -98,18 +104,17 @@ class ChainStore:
         await self.heights.take(at_height)
         self._tip = await self._find_tip(genesis_block, known)
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, apart: bool = False) -> int:
         """Move files of these kinds into a pack if so many lie there; how many it moved.
 
-        Deltas are not counted: one may be too large to move.
+        Deltas are not counted: one may be too large to move. `apart`: states into one of their own.
         """
-        moved = await self.groups.pack(kinds, lambda: is_pack_due(self, kinds, files_min))
+        states = [kind for kind in kinds if kind not in PROOFS]
+        parts = [PROOFS, states] if apart and states else [kinds]
+        moved = await self.groups.pack(parts, lambda: is_pack_due(self, kinds, files_min))
         if moved:  # of proofs in packs the path tells
-            left, kept = {*await self.store.record_names(CERTIFICATES, packed=False)}, Digests()
-            for place in range(len(self.certified)):
-                if final_name(BlockId(self.certified[place])) in left:
-                    kept.add(self.certified[place])
-            self.certified = kept
+            self.certified = await certified_in_files(self)
+            await keep_pack_names(self)
         return moved
 
     # Reading

@@ -4,7 +4,7 @@ A block says its own epoch and view, and the path goes up by these: so whoever h
 place in the part that begins below it, and no id of what is long past stays in memory.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Container, Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -61,6 +61,8 @@ class FinalPath:
         self._rows = Rows(work, "path", _PLACE.size)
         self._firsts: list[Slot] = []  # of the parts that are closed
         self._settled = 0  # rows at the beginning that no block of the next epoch replaces
+        # Epochs below this one have kept one certificate each, whatever their rows say.
+        self.light_below = 0
 
     @property
     def newest(self) -> BlockId | None:
@@ -108,6 +110,20 @@ class FinalPath:
         for place in range(len(self._rows)):
             yield (await self._at(place))[1]
 
+    async def of_epoch(self, epoch: int) -> list[tuple[BlockId, bool]]:
+        """Its blocks, oldest first, each with whether it has a finalization of its own.
+
+        In memory while they are looked at: an epoch is as long as its genesis says.
+        """
+        place, found = PART_ROWS * max(0, bisect_left(self._firsts, (epoch, 0)) - 1), []
+        for at in range(place, len(self._rows)):
+            (of, _), block_id, is_certified = await self._at(at)
+            if of > epoch:
+                break
+            if of == epoch:
+                found.append((block_id, is_certified))
+        return found
+
     async def above(self, block: Block, count_max: int) -> list[BlockId] | None:
         """At most so many right above this one, oldest first; None if it is not on the path."""
         place = await self.place_of(block)
@@ -117,8 +133,11 @@ class FinalPath:
         return [(await self._at(at))[1] for at in range(place + 1, end)]
 
     async def is_certified(self, block: Block) -> bool:
-        """Whether it is on the path, and has a finalization of its own here."""
-        place = await self.place_of(block)
+        """Whether it is on the path, and has a finalization of its own here.
+
+        Of epochs below `light_below` it says no: their ends alone have one (see EpochEnds).
+        """
+        place = None if block.epoch < self.light_below else await self.place_of(block)
         return place is not None and (await self._at(place))[2]
 
     async def lowest_certified_above(self, block: Block) -> BlockId | None:

@@ -6,10 +6,10 @@ tensors as that library's files do, so that neither it nor torch nor the base is
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import ChainId
@@ -26,16 +26,15 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """A new folder beside `target`, which gets its name once it is whole. Raises UserError."""
-    partial = target.with_name(target.name + ".part")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
-        os.replace(partial, target)
+        # A name that nobody has; the folder inside is made with the rights that are usual here.
+        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
+            partial = Path(beside) / target.name
+            partial.mkdir()
+            yield partial
+            os.replace(partial, target)
     except OSError as fault:
         raise UserError(f"cannot write {target}: {fault.strerror or fault}", exit_code=1) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_adapters(

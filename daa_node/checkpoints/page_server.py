@@ -87,16 +87,20 @@ class Pages:
 async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     """The top of what follows `block_id` here; None if it is our newest, or not on our chain.
 
+    None, too, if a vertex or its proof is not here, as of epochs that are light (see thinning).
+
     Reads `block_id`, what the page shows, and the block above it.
     """
     path = await chain.path_up(block_id, PAGE_BLOCKS_MAX + 1)
-    if not path:
-        return None
+    if not path or path[0].epoch < chain.path.light_below:
+        return None  # of such an epoch it would be one page, longer than any may be
     certificate = await _end_of_page(chain, block_id, path)
     if certificate is None:
         return None
     blocks = await _shown(chain, final_block_of(certificate), block_id, path)
-    return Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
+    vertices = await _vertices_of(chain, blocks)
+    results = sum(isinstance(block.payload, ResultPayload) for block in blocks)
+    return Page(tuple(blocks), certificate, vertices) if len(vertices) == results else None
 
 
 async def part_below(chain: ChainStore, block_id: BlockId, upper_id: BlockId) -> Part | None:

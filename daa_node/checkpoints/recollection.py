@@ -1,7 +1,7 @@
 """What a chain store takes up from a summary, and what it leaves for the next start (see summary).
 
 `recall` believes nothing that the chain on the disk contradicts; `is_pack_due` writes the summary
-last thing before files are packed.
+last thing before files are packed, `keep_pack_names` the names of packs once they have changed.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,17 @@ from daa_node.checkpoints.layout import (
     final_name,
 )
 from daa_node.checkpoints.rows import HISTORY
-from daa_node.checkpoints.summary import SUMMARY, Summary, decode_summary, encode_summary
+from daa_node.checkpoints.summary import (
+    PACK_NAMES,
+    SUMMARY,
+    Summary,
+    decode_names,
+    decode_summary,
+    encode_names,
+    encode_summary,
+)
 from daa_node.checkpoints.turns import Turns
+from daa_node.packs.format import PACKS
 from daa_node.seams import BlobStore
 
 
@@ -61,7 +70,9 @@ async def recall(chain: Chain, first_id: VertexId) -> BlockId | None:
         and await chain.heights.at(0) == first_id
         and await chain.store.has_record(CERTIFICATES, final_name(summary.tip))
         and await _counts(chain, summary)
+        and await _knows_packs(chain)
     )
+    chain.path.light_below = summary.light_below
     chain.turns.recall(summary.membership)
     return summary.tip if whole else None
 
@@ -95,6 +106,7 @@ async def is_pack_due(chain: Chain, kinds: Sequence[str], files_min: int) -> boo
         certificates=packed + len(loose[CERTIFICATES]),
         loose=tuple(ids),
         membership=chain.turns.membership,
+        light_below=chain.path.light_below,
     )
     await chain.work.put_record(HISTORY, SUMMARY, encode_summary(summary))
     return True
@@ -115,3 +127,30 @@ async def _counts(chain: Chain, summary: Summary) -> bool:
         if await chain.store.packed_count(kind, loose[kind]) + len(known) != count:
             return False
     return True
+
+
+async def keep_pack_names(chain: Chain) -> None:
+    """Once some have come or gone. Raises StorageFailed; then a start may read the whole chain."""
+    names = await chain.store.record_names(PACKS, packed=False)
+    await chain.work.put_record(HISTORY, PACK_NAMES, encode_names(names))
+
+
+async def _knows_packs(chain: Chain) -> bool:
+    """Whether each pack that was kept is here.
+
+    More may be: the process may have ended before it could name a new one. Where it ended between
+    a merge and that, the whole chain is read once.
+    """
+    payload = await chain.work.get_record(HISTORY, PACK_NAMES)
+    names = None if payload is None else decode_names(payload)
+    return names is not None and names <= {*await chain.store.record_names(PACKS, packed=False)}
+
+
+async def certified_in_files(chain: Chain) -> Digests:
+    """Of the blocks with finalizations in files of their own those that still have one there."""
+    listed = len(chain.certified)  # others are published while the disk is asked
+    left, kept = {*await chain.store.record_names(CERTIFICATES, packed=False)}, Digests()
+    for place in range(len(chain.certified)):
+        if place >= listed or final_name(BlockId(chain.certified[place])) in left:
+            kept.add(chain.certified[place])
+    return kept

@@ -102,7 +102,10 @@ class Scrub:
         """The furthest proof of an epoch: its block may lie beside the path."""
         end = await self._chain.furthest.get(epoch)
         block = None if end is None else await self._read_header(end.block_id)
-        if block is None or await self._chain.path.place_of(block) is not None:
+        if block is None:
+            return
+        is_light = epoch < self._chain.path.light_below  # it is all that proves the epoch
+        if not is_light and await self._chain.path.place_of(block) is not None:
             return
         try:
             await self._read_proof(block.id, is_held=True)
@@ -116,7 +119,8 @@ class Scrub:
         is_held = await chain.heights.at(self._height) == vertex_id
         try:
             proof = await chain.exec_certificate(vertex_id)
-            if proof is None and is_held and self._height > 0:
+            is_light = self._epoch < chain.path.light_below
+            if proof is None and is_held and self._height > 0 and not is_light:
                 raise StorageFailed(f"{CERTIFICATES}/{exec_name(vertex_id)} is missing")
         except StorageFailed as failure:
             self._wrong(failure)

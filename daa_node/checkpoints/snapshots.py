@@ -17,6 +17,7 @@ from daa_dag.retention import Prunable, Retention, prunable
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS, STATES
 from daa_node.checkpoints.packing import Packing
+from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.checkpoints.scrub import Scrub
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
@@ -25,6 +26,9 @@ from daa_node.observability.events import EventLog
 
 # Chunks of a snapshot on their way to disk at once: their syncs share the disk's journal.
 SNAPSHOT_WRITERS = 4
+# Of what is kept, an eighth more may lie there: to look through all of it, and to write packs anew,
+# costs more than the room of a few states.
+SLACK = 8
 
 
 class Snapshots:
@@ -39,6 +43,7 @@ class Snapshots:
         self.packing = Packing(chain, retention, log)
         self.scrub = Scrub(chain, log)
         self._due: Vertex | None = None  # published, its states not yet in the chain
+        self._pruned_to: int | None = None  # height below which nothing was wanted at the last look
 
     def published(self, vertex: Vertex) -> None:
         """The vertex is in the chain without its states, which lie in the work store."""
@@ -68,7 +73,11 @@ class Snapshots:
 
     async def prune_after(self, *vertices: Vertex) -> None:
         """A new snapshot, if any of these has one, may let older data go."""
-        if not any(self._has_one(vertex) for vertex in vertices):
+        wanted = self._retention.vertices_restorable
+        if wanted is None or not any(self._has_one(vertex) for vertex in vertices):
+            return
+        oldest_wanted = max(vertex.height for vertex in vertices) - wanted + 1
+        if self._pruned_to is not None and oldest_wanted - self._pruned_to < wanted // SLACK:
             return
         try:
             count = await prune(self._chain, self._retention)
@@ -76,6 +85,7 @@ class Snapshots:
             # What is begun is finished by the next write; the checkpoint itself is whole.
             self._log.emit(events.STORAGE_FAILED, detail=str(failure))
             return
+        self._pruned_to = oldest_wanted
         if count:
             self._log.emit(events.DATA_PRUNED, count=count)
 
@@ -136,6 +146,8 @@ async def prune(chain: ChainStore, policy: Retention) -> int:
     going = prunable(policy, max(held.vertices, default=0), held.delta_heights, held.snapshots)
     names = held.names(going)
     await chain.groups.drop(sorted(names))
+    if names:
+        await keep_pack_names(chain)
     return len(names)
 
 

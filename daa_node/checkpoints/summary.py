@@ -16,7 +16,8 @@ from daa_dag.ids import DIGEST_BYTES, BlockId, Digest, digest_of
 from daa_node.checkpoints.rows import KeptRows
 
 SUMMARY = "summary"  # its name, in rows.HISTORY
-FORMAT = 2  # the first one had no number, and all ids in itself
+PACK_NAMES = "packs"  # beside it: the packs that hold what it counts
+FORMAT = 3  # the first one had no number, and all ids in itself; the second no light epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Summary:
     certificates: int  # how many there were
     loose: tuple[BlockId, ...]  # blocks whose finalizations lay in files of their own
     membership: Membership | None  # None if nobody has asked
+    light_below: int = 0  # epochs below have one certificate each (see thinning)
 
 
 def encode_summary(summary: Summary) -> bytes:
@@ -52,6 +54,7 @@ def encode_summary(summary: Summary) -> bytes:
             summary.certificates,
             list(summary.loose),
             None if who is None else [who.tip, who.record],
+            summary.light_below,
         ]
     )
     return digest_of(body) + body
@@ -64,19 +67,36 @@ def decode_summary(payload: bytes) -> Summary | None:
         return None
     try:
         match canonical.decode(body, len(body)):
-            case [int(number), bytes(tip), [heights, path, ends], int(count), [*loose], who] if (
+            case [int(number), bytes(tip), [*lists], int(count), [*loose], who, int(light)] if (
                 number == FORMAT
             ):
-                pass
+                kept = [_rows_from(rows) for rows in lists]
             case _:
                 return None
     except DagError:
         return None
-    by_height, by_slot, by_epoch = _rows_from(heights), _rows_from(path), _rows_from(ends)
-    if by_height is None or by_slot is None or by_epoch is None:
-        return None
+    match kept:
+        case [KeptRows() as heights, KeptRows() as path, KeptRows() as ends]:
+            pass
+        case _:
+            return None
     finals, membership = tuple(map(BlockId, loose)), _membership_from(who)
-    return Summary(BlockId(tip), by_height, by_slot, by_epoch, count, finals, membership)
+    return Summary(BlockId(tip), heights, path, ends, count, finals, membership, light)
+
+
+def encode_names(names: Sequence[str]) -> bytes:
+    """Names of packs, with a check."""
+    body = canonical.encode(list(names))
+    return digest_of(body) + body
+
+
+def decode_names(payload: bytes) -> set[str] | None:
+    """None if these bytes are none, or damaged."""
+    check, body = payload[:DIGEST_BYTES], payload[DIGEST_BYTES:]
+    if check != digest_of(body):
+        return None
+    names = canonical.decode(body, len(body))  # as they were written: the check holds
+    return set(names) if isinstance(names, list) else None
 
 
 def _rows_from(value: Any) -> KeptRows | None:

@@ -37,6 +37,7 @@ from daa_node.checkpoints.layout import (
     DELTAS,
     MANIFESTS,
     VERTICES,
+    exec_name,
 )
 from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.publish import state_of
@@ -67,6 +68,7 @@ class Report:
     pruned_below: int = 0  # height of the snapshot below which states were let go; 0: none were
     vertices: int = 0
     certificates: int = 0
+    light: int = 0  # vertices of old epochs that one certificate an epoch proves, and no other
     chunks: int = 0
     bytes_read: int = 0
     unfinished: int = 0  # files of a write under way: whole, and not yet part of the chain
@@ -124,6 +126,7 @@ def _told(windows: Windows, facts: ChainFacts, bytes_read: int) -> Report:
         pruned_below=windows.replayed_from,
         vertices=newest.height + 1,
         certificates=windows.certificates,
+        light=windows.light,
         chunks=windows.chunks,
         bytes_read=bytes_read,
     )
@@ -144,6 +147,8 @@ def verify_certified(
     report.vertices, report.heights = len(chain), chain[-1].height
     report.tip = chain[-1].vertex_id
     report.certificates = len(certified.contents.execs) + len(certified.contents.finals)
+    proofs = {f"{CERTIFICATES}/{exec_name(vertex.vertex_id)}" for vertex in certified.placed}
+    report.light = len(proofs & certified.light.keys())
     if certified.promised:
         report.promised = (certified.final_height, certified.promised[-1].result.vertex_id)
     start_at = None

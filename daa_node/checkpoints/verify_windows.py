@@ -77,6 +77,7 @@ class Windows:
         self._belongs: Counter[str] = Counter()
         self.newest = genesis_vertex(facts.states.first_state, facts.first.committee.root)
         self.replayed_from = 0
+        self.light = 0  # vertices that a certificate of their epoch proves, and no other
         self.delta_chunks = 0
 
     def run(self, trusted: VertexId | None) -> bool:
@@ -191,10 +192,12 @@ class Windows:
                 block_id = block.parent_id
         results = [b.payload.vertex_id for b in path if isinstance(b.payload, ResultPayload)]
         finals = [block_id for block_id in blocks if index.has_final(block_id)]
+        proofs = [f"{CERTIFICATES}/{exec_name(vertex_id)}" for vertex_id in results]
+        proofs_here = [name for name in proofs if self._files.has(name)]  # of light epochs none
         names = {
             *(f"{BLOCKS}/{block_id.hex()}" for block_id in blocks),
             *(f"{CERTIFICATES}/{final_name(block_id)}" for block_id in finals),
-            *(f"{CERTIFICATES}/{exec_name(vertex_id)}" for vertex_id in results),
+            *proofs_here,
             *(f"{VERTICES}/{vertex_id.hex()}" for vertex_id in results),
         }
         listing = Listing(dict.fromkeys(names, 0), (), frozenset(), frozenset())
@@ -206,9 +209,9 @@ class Windows:
         _expect(not problems and not judge.promised and len(chain) == len(results) + 1)
         _expect(names <= judge.used)
         self._asked = judge.asked
-        self._belongs.update(
-            {BLOCKS: len(blocks), FINALS: len(finals), EXECS: len(results), VERTICES: len(results)}
-        )
+        self.light += len(judge.light)
+        counts = (len(blocks), len(finals), len(proofs_here), len(results))
+        self._belongs.update(dict(zip((BLOCKS, FINALS, EXECS, VERTICES), counts, strict=True)))
         for vertex in chain[1:]:
             has_delta = self._files.has(f"{DELTAS}/{vertex.delta_root.hex()}")
             index.add_vertex(vertex, has_delta, self._has_snapshot(vertex))

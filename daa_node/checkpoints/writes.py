@@ -81,14 +81,18 @@ class GroupWriter:
         async with self._writing:
             await self._finish_last_write()
 
-    async def pack(self, kinds: Sequence[str], is_due: Callable[[], Awaitable[bool]]) -> int:
-        """Move files of these kinds into a pack if that is due; how many it moved.
+    async def pack(
+        self, parts: Sequence[Sequence[str]], is_due: Callable[[], Awaitable[bool]]
+    ) -> int:
+        """Move files of these kinds into packs, one a part, if that is due; how many it moved.
 
         Nothing is written while it is asked whether it is.
         """
         async with self._writing:
             await self._finish_last_write()
-            return await self._store.pack(kinds, 1) if await is_due() else 0
+            if not await is_due():
+                return 0
+            return sum([await self._store.pack(kinds, 1) for kinds in parts])
 
     async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
         absent = []

@@ -150,6 +150,7 @@ def _as_json(found: Report) -> dict[str, Any]:
         "pruned_below": found.pruned_below,
         "vertices": found.vertices,
         "certificates": found.certificates,
+        "light": found.light,
         "chunks": found.chunks,
         "bytes_read": found.bytes_read,
         "problems": [{"what": p.what, "where": p.where} for p in found.problems],
@@ -167,6 +168,11 @@ def _put(found: Report, directory: Path) -> None:
     if found.promised is not None:
         height, vertex_id = found.promised
         report.put(f"final by the headers, but not here: height {height}, vertex {vertex_id.hex()}")
+    if found.light:
+        report.put(
+            f"{found.light} vertices of old epochs are proved by one certificate an epoch: those "
+            "of their own were let go"
+        )
     if found.pruned_below:
         report.put(f"states below height {found.pruned_below} were pruned: its snapshot is kept")
     if found.replayed_from > found.pruned_below:

@@ -6,7 +6,7 @@ from pathlib import Path
 from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
-from daa_node.cli import local
+from daa_node.cli import local, report
 from daa_node.cli.checkpoint import open_chain, tags_of
 from daa_node.errors import UserError
 from daa_node.genesis import chain_facts
@@ -29,3 +29,8 @@ def fork(
         undo.callback(weights.unlink)
         local.begin_network(made.job, records, out, root, weights, as_json)
         undo.pop_all()
+    if state.momentum_D.any() and not as_json:
+        report.put(
+            "The outer momentum of that vertex stays behind: the new network begins with none, so "
+            "its first steps are shorter"
+        )

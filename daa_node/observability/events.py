@@ -113,6 +113,7 @@ FIRST_WEIGHTS_AWAITED = EventName("first_weights_awaited")  # root, why
 SNAPSHOT_STORED = EventName("snapshot_stored")  # height, wall_s
 DATA_PRUNED = EventName("data_pruned")  # count: of files that retention let go of
 DATA_PACKED = EventName("data_packed")  # files, merged: moved into a pack; packs into one
+HISTORY_THINNED = EventName("history_thinned")  # epochs_light: so many have one certificate each
 RECORD_DAMAGED = EventName("record_damaged")  # detail: found when old rounds were read again
 CHAIN_SCRUBBED = EventName("chain_scrubbed")  # blocks, damaged: one pass over all that is kept
 CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height

@@ -37,6 +37,8 @@ SHELVES = (
     ("chunks", ""),
 )
 
+FIRST_OF_STATES = 4  # shelves from here on hold what a policy may let go
+
 RECORD_BYTES_MAX = 4 * 2**20  # a larger blob is one file well spent
 RECORDS_MAX = 2**16  # of a pack: its index has 4 MB
 BYTES_MAX = 2**30  # of a pack's records: so much room, twice, takes the longest merge
@@ -92,6 +94,12 @@ class Head:
     index_offset: int
     count: int
     size_bytes: int
+    shelf: int = 0  # of its first record
+
+    @property
+    def has_proofs(self) -> bool:
+        """Whether anything in it is no part of a state."""
+        return self.shelf < FIRST_OF_STATES
 
 
 def key_of(kind: str, name: str) -> bytes | None:
@@ -179,7 +187,8 @@ def open_pack(name: str, size_bytes: int, read: ReadAt) -> Head:
         digest.update(read(at, min(PIECE_BYTES, index_offset + count * _ENTRY.size - at)))
     if digest.update(footer).hexdigest() != name:
         raise DamagedPack("has another index than its name says")
-    return Head(name, replaces, start, index_offset, count, size_bytes)
+    (shelf,) = read(index_offset, 1)
+    return Head(name, replaces, start, index_offset, count, size_bytes, shelf)
 
 
 def rescued(name: str, size_bytes: int, read: ReadAt) -> bytes | None:

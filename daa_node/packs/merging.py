@@ -15,11 +15,14 @@ Source = tuple[Head, ReadAt]
 
 
 def merge_due(heads: Iterable[Head]) -> list[Head]:
-    """The packs that are to become one; none while there are few of each size."""
-    tiers: dict[int, list[Head]] = {}
+    """The packs that are to become one; none while there are few of each size.
+
+    Packs of states alone stay so: what is let go of them is then cheap to write anew.
+    """
+    tiers: dict[tuple[bool, int], list[Head]] = {}
     for head in sorted(heads, key=lambda head: (head.count, head.name)):
         if 2 * head.count <= RECORDS_MAX and 2 * head.size_bytes <= BYTES_MAX:  # not full
-            tiers.setdefault(head.count.bit_length() // 3, []).append(head)
+            tiers.setdefault((head.has_proofs, head.count.bit_length() // 3), []).append(head)
     for _, alike in sorted(tiers.items()):
         if len(alike) < MERGED:
             continue

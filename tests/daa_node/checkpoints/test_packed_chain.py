@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,19 @@ from daa_node.checkpoints.layout import KINDS, PROOFS
 from daa_node.checkpoints.listing import view_chain
 from daa_node.checkpoints.packing import PAUSE_ROUNDS_MAX, Packing
 from daa_node.checkpoints.plain_files import Unreadable
-from daa_node.checkpoints.snapshots import prune
+from daa_node.checkpoints.snapshots import SLACK, Snapshots, held_by, prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
 from daa_node.observability.events import EventLog
-from daa_node.packs.format import PACKS
+from daa_node.packs.format import FIRST_OF_STATES, PACKS, entries
 from tests.daa_node.checkpoints.filling_disk import filling
-from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, files_under, make_chain
+from tests.daa_node.checkpoints.little_chain import (
+    FACTS,
+    SNAPSHOT_EVERY,
+    ChainMaker,
+    files_under,
+    make_chain,
+)
 from tests.daa_node.checkpoints.verified import named, verify, what_of
 
 
@@ -257,10 +264,11 @@ def test_publishing_packing_and_pruning_cut_off_anywhere_leave_a_chain_that_hold
     assert verify(maker.chain_directory).heights == 5
 
 
-def test_a_node_packs_once_there_are_many_files_and_keeps_loose_what_it_prunes(
+def test_a_node_packs_once_there_are_many_files_and_keeps_large_states_loose_if_it_prunes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daa_node.checkpoints.packing.LOOSE_FILES_MAX", 20)
+    monkeypatch.setattr("daa_node.checkpoints.packing.PACKED_WEIGHTS_BYTES_MAX", 0)
     told: list[str] = []
     log = EventLog(lambda: 0, lambda event: told.append(event["name"]))
 
@@ -283,6 +291,61 @@ def test_a_node_packs_once_there_are_many_files_and_keeps_loose_what_it_prunes(
     loose = {path.parent.name for path in files_under(pruned.chain_directory)} - {PACKS}
     assert {"deltas", "manifests", "chunks"} <= loose <= kinds
     assert len(files_under(archive.chain_directory)) < 30
+
+
+def test_small_states_that_go_again_are_packed_apart_from_proofs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daa_node.checkpoints.packing.LOOSE_FILES_MAX", 20)
+    maker = ChainMaker(tmp_path)
+    log, retention = EventLog(lambda: 0, lambda _event: None), Retention(vertices_restorable=4)
+    counts = list[int]()
+
+    async def run() -> None:
+        await maker.open()
+        snapshots = Snapshots(maker.chain, SNAPSHOT_EVERY, retention, log)
+        for _ in range(40):
+            made = await maker.make_round()
+            await maker.publish(made)
+            assert made.certified is not None
+            await snapshots.packing.run()
+            await snapshots.prune_after(made.certified[0])
+            counts.append(len(files_under(maker.chain_directory)))
+
+    trio.run(run)
+    heads = maker.store.directory.packs._open.known()
+    assert {head.has_proofs for head in heads} == {True, False}
+    for head in heads:
+        read = maker.store.directory.packs._open.reader(head.name)
+        shelves = {entry.key[0] >= FIRST_OF_STATES for entry in entries(head, read)}
+        assert shelves == {not head.has_proofs}
+    assert max(counts[20:]) < 40  # those of files, and some packs
+    report = verify(maker.chain_directory)
+    assert report.ok, report.problems
+    assert report.heights == 40
+    assert report.pruned_below >= 34
+
+
+def test_much_that_is_kept_is_looked_through_seldom(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+    log, retention = EventLog(lambda: 0, lambda _event: None), Retention(vertices_restorable=32)
+    kept = list[int]()
+
+    async def run() -> None:
+        await maker.open()
+        snapshots = Snapshots(maker.chain, SNAPSHOT_EVERY, retention, log)
+        for _ in range(60):
+            made = await maker.make_round()
+            await maker.publish(made)
+            assert made.certified is not None
+            await snapshots.prune_after(made.certified[0])
+            kept.append(len((await held_by(maker.chain)).delta_heights))
+
+    trio.run(run)
+    assert min(kept[40:]) >= 32
+    assert max(kept[40:]) <= 32 + 32 // SLACK + 2 * SNAPSHOT_EVERY
+    drops = sum(after < before for before, after in pairwise(kept[40:]))
+    assert drops <= 20 // (32 // SLACK) + 1 < 20 // SNAPSHOT_EVERY
 
 
 def test_a_disk_that_fails_while_packing_is_told_of_and_costs_nothing(

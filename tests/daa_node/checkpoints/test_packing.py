@@ -1,5 +1,6 @@
 """Packing goes on beside the rounds: none of them waits for it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import trio
 
 from daa_dag.retention import Retention
 from daa_node.checkpoints import packing
+from daa_node.checkpoints.layout import CERTIFICATES, KINDS
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.observability.events import EventLog
 from tests.daa_node.checkpoints.little_chain import SNAPSHOT_EVERY, ChainMaker
@@ -59,3 +61,32 @@ async def test_it_looks_again_whenever_it_is_woken(
             told = trio.Event()
             assert await maker.store.record_names("vertices", packed=False) == []
         nursery.cancel_scope.cancel()
+
+
+def test_what_is_published_as_packing_ends_is_packed_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate that the chain forgot would keep all that follow from being packed."""
+    maker = ChainMaker(tmp_path)
+    pack, names, has_moved = maker.store.pack, maker.store.record_names, list[bool]()
+
+    async def packed(kinds: Sequence[str], files_min: int) -> int:
+        has_moved.append(True)
+        return await pack(kinds, files_min)
+
+    async def listed(kind: str, packed: bool = True) -> list[str]:
+        found = await names(kind, packed)
+        if has_moved and kind == CERTIFICATES:
+            has_moved.clear()
+            await maker.publish(await maker.make_round())
+        return found
+
+    async def run() -> None:
+        await maker.open()
+        await maker.publish(await maker.make_round())
+        monkeypatch.setattr(maker.store, "pack", packed)
+        monkeypatch.setattr(maker.store, "record_names", listed)
+        assert await maker.chain.pack(KINDS, 1)
+        assert await maker.chain.pack(KINDS, 1)
+
+    trio.run(run)

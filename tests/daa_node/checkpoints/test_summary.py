@@ -6,9 +6,11 @@ import pytest
 import trio
 
 from daa_dag.ids import BlockId, digest_of
+from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.checkpoints import final_path, rows
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import KINDS
+from daa_node.checkpoints.recollection import recall
 from daa_node.checkpoints.rows import HISTORY, KeptRows
 from daa_node.checkpoints.summary import (
     FORMAT,
@@ -19,9 +21,11 @@ from daa_node.checkpoints.summary import (
     encode_summary,
 )
 from daa_node.errors import StorageFailed
+from daa_node.packs.format import PACKS
 from tests.daa_node.checkpoints.ends import ends_of
 from tests.daa_node.checkpoints.filling_disk import filling
-from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker
+from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, delta_of
+from tests.daa_node.inline import Inline
 
 
 async def known(maker: ChainMaker) -> tuple[object, ...]:
@@ -197,6 +201,41 @@ def test_it_comes_back_as_it_was_written() -> None:
         assert decode_summary(digest_of(body) + body) is None
 
 
+def test_a_pack_of_another_chain_that_makes_up_the_number_is_noticed(tmp_path: Path) -> None:
+    makers = [ChainMaker(tmp_path / name) for name in ("one", "other")]
+    makers[1].delta_of = lambda round_number: delta_of(round_number + 1000)
+
+    async def grow(maker: ChainMaker) -> Path:
+        """The first of two packs."""
+        await maker.open()
+        for _ in range(4):
+            await maker.publish(await maker.make_round())
+        await maker.chain.pack(KINDS, 1)
+        (first,) = (maker.chain_directory / PACKS).iterdir()
+        for _ in range(4):
+            await maker.publish(await maker.make_round())
+        await maker.chain.pack(KINDS, 1)
+        return first
+
+    async def is_known() -> bool:
+        store = DiskBlobStore(makers[0].chain_directory, offload=Inline())
+        chain = ChainStore(store, makers[0].work, FACTS.limits)
+        return await recall(chain, makers[0].first.vertex_id) is not None
+
+    async def run() -> None:
+        own, foreign = [await grow(maker) for maker in makers]
+        assert await is_known()
+        aside = own.rename(tmp_path / "aside")
+        copy = own.with_name(foreign.name)
+        copy.write_bytes(foreign.read_bytes())
+        assert not await is_known()
+        copy.unlink()
+        aside.rename(own)
+        assert await is_known()
+
+    trio.run(run)
+
+
 def test_one_with_parts_on_the_disk_knows_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +253,9 @@ def test_one_with_parts_on_the_disk_knows_the_same(
                 assert await maker.chain.pack(KINDS, 1)
             assert await known(maker) == await known_without(maker), f"round {number}"
         parts = await maker.work.record_names(rows.HISTORY)
-        assert {name.partition(".")[0] for name in parts} == {"ends", "heights", "path", SUMMARY}
+        assert {name.partition(".")[0] for name in parts} == {
+            *("ends", "heights", "path", "packs", SUMMARY)
+        }
         whole = await known_without(maker)
         for name in parts:  # lost or damaged: all is read from the chain
             kept = await maker.work.get_record(rows.HISTORY, name)
@@ -249,7 +290,7 @@ def test_a_crash_at_any_step_of_packing_leaves_a_start_that_knows_the_same(
                 await chain.open(maker.first, maker.genesis)
                 await ends_of(chain)
                 try:
-                    assert await chain.pack(KINDS, 1)
+                    await chain.pack(KINDS, 1)  # nothing, if all but the names of packs was written
                 except StorageFailed:
                     crashes += 1
                     assert await known(maker) == await known_without(maker), (number, room)

@@ -1,0 +1,59 @@
+"""Of an epoch that is long over one certificate stays, as a light client has it.
+
+    whole    a certificate for each vertex, and for each page's last block
+    light    the furthest finalization of the epoch: by their hashes it proves all blocks below it,
+             and each final result names its vertex and the roots of its state
+
+Blocks and vertices stay. Epochs go in their order and all certificates of one together, so whoever
+verifies the chain can tell what was let go from what was lost.
+"""
+
+from daa_consensus.bft.messages import ResultPayload
+from daa_dag.retention import Retention
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.layout import CERTIFICATES, PROOFS, exec_name, final_name
+from daa_node.checkpoints.recollection import certified_in_files, is_pack_due, keep_pack_names
+from daa_node.errors import StorageFailed
+
+# At once: packs that hold some of them are written anew, and less often is cheaper.
+EPOCHS_AT_ONCE = 16
+
+
+async def thin(chain: ChainStore, policy: Retention, lowest: int) -> int | None:
+    """Make the next few epochs from `lowest` up light if they are old; the first that is not.
+
+    None: it is too soon for so many. Raises StorageFailed; what is begun then is finished by the
+    next write, or nothing has gone.
+    """
+    if policy.epochs_whole is None:
+        return None
+    end = lowest + EPOCHS_AT_ONCE
+    if end > chain.final_tip[0].epoch - policy.epochs_whole:
+        return None
+    await chain.look_up()
+    names = list[str]()
+    for epoch in range(lowest, end):
+        names += await _certificates_of(chain, epoch)
+    chain.path.light_below = max(end, chain.path.light_below)  # before any of them is gone
+    await chain.groups.drop(sorted(names))
+    chain.certified = await certified_in_files(chain)
+    # else a start would find fewer than the summary counts, and read the whole chain
+    await chain.groups.pack((), lambda: is_pack_due(chain, PROOFS, 0))
+    await keep_pack_names(chain)
+    return end
+
+
+async def _certificates_of(chain: ChainStore, epoch: int) -> list[str]:
+    """Those of an epoch that is over, but for the one that proves it."""
+    end = await chain.furthest.get(epoch)
+    names = list[str]()
+    for block_id, is_certified in await chain.path.of_epoch(epoch):
+        if is_certified and (end is None or block_id != end.block_id):
+            names.append(final_name(block_id))
+        block = await chain.block(block_id)
+        if block is None:
+            raise StorageFailed(f"blocks/{block_id.hex()}, which is final, is missing")
+        if isinstance(block.payload, ResultPayload):
+            names.append(exec_name(block.payload.vertex_id))
+    has = chain.store.has_record
+    return [f"{CERTIFICATES}/{name}" for name in names if await has(CERTIFICATES, name)]
