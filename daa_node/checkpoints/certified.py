@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daa_consensus.bft.evidence import decode_evidence
-from daa_consensus.bft.messages import Block, SetPayload, decode_signed, genesis_block
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    ResultPayload,
+    SetPayload,
+    decode_signed,
+    genesis_block,
+)
 from daa_consensus.enrolment import encode_enrolment, enrolments, signer_of
 from daa_consensus.errors import ConsensusError
 from daa_consensus.operations import encode_operation, membership_operations
@@ -139,6 +146,7 @@ class Judge:
         self._listing = listing
         self._contents = contents
         self._problems = problems
+        self._closed_round = 0  # the newest that a final block closes
         self.placed: list[Vertex] = []
         self.promised: list[Outcome] = []
         self.used: set[str] = set()
@@ -198,6 +206,9 @@ class Judge:
         )
         self._problems += judged.problems
         self.used |= {f"{BLOCKS}/{block_id.hex()}" for block_id in judged.final}
+        final = [contents.blocks[each] for each in judged.final if each in contents.blocks]
+        closing = [b.height for b in final if isinstance(b.payload, ResultPayload | AbortPayload)]
+        self._closed_round = max(closing, default=0)
         return judged.outcomes
 
     def check_results(self, first: Vertex, outcomes: list[Outcome]) -> list[Vertex]:
@@ -206,7 +217,7 @@ class Judge:
         stored = [self._is_stored(outcome.result.vertex_id) for outcome in outcomes]
         newest_stored = max((at for at, is_stored in enumerate(stored) if is_stored), default=-1)
         self.promised = outcomes[newest_stored + 1 :]
-        unbroken = True
+        unbroken, bare = True, self._bare(outcomes)
         for outcome in outcomes:
             vertex_id = outcome.result.vertex_id
             vertex_name = f"{VERTICES}/{vertex_id.hex()}"
@@ -214,14 +225,16 @@ class Judge:
                 break  # the daemon was in the middle of writing it, and will finish or undo that
             block_name = f"{BLOCKS}/{outcome.block.id.hex()}"
             self._need(vertex_name, f"{block_name} makes it final")
-            self._need(f"{CERTIFICATES}/{exec_name(vertex_id)}", f"nothing certifies {vertex_name}")
+            if vertex_id not in bare:
+                proof_name = f"{CERTIFICATES}/{exec_name(vertex_id)}"
+                self._need(proof_name, f"nothing certifies {vertex_name}")
             vertex = contents.vertices.get(vertex_id)
             if vertex is None:
                 unbroken = False
                 continue
             self.placed.append(vertex)
             self.used.add(f"{DELTAS}/{vertex.delta_root.hex()}")
-            executed = self._is_executed(vertex, outcome)
+            executed = self._is_executed(vertex, outcome, vertex_id in bare)
             if not unbroken:
                 continue
             wrong = self._misfit(chain[-1], vertex, outcome)
@@ -232,6 +245,23 @@ class Judge:
                 chain.append(vertex)
         return chain
 
+    def _bare(self, outcomes: Sequence[Outcome]) -> set[VertexId]:
+        """Those that a final result alone proves: up to the end of an epoch that is over.
+
+        Whoever joined far behind took of old epochs one certificate each. Below a vertex of the
+        same epoch that has its own, a missing one was lost.
+        """
+        bare, others = set[VertexId](), set[int]()
+        for outcome in reversed(outcomes):
+            epoch, vertex_id = outcome.block.epoch, outcome.result.vertex_id
+            is_over = (epoch + 1) * self._facts.epoch_rounds <= self._closed_round
+            name = f"{CERTIFICATES}/{exec_name(vertex_id)}"
+            if is_over and epoch not in others and name not in self._listing.sizes:
+                bare.add(vertex_id)
+            else:
+                others.add(epoch)
+        return bare
+
     def _is_stored(self, vertex_id: VertexId) -> bool:
         names = {f"{VERTICES}/{vertex_id.hex()}", f"{CERTIFICATES}/{exec_name(vertex_id)}"}
         # While they arrive they prove nothing: what they stand on may not have come yet.
@@ -241,8 +271,8 @@ class Judge:
         """Whether a write was under way that would have brought the vertex with its proof."""
         return f"{VERTICES}/{vertex_id.hex()}" in self._listing.arriving
 
-    def _is_executed(self, vertex: Vertex, outcome: Outcome) -> bool:
-        """Whether block and certificate say that the set was executed to this vertex."""
+    def _is_executed(self, vertex: Vertex, outcome: Outcome, is_bare: bool) -> bool:
+        """Whether the block says that the set came to this vertex, and its certificate too."""
         root = result_root(vertex.model_root, vertex.outer_state_root, vertex.delta_root)
         good = outcome.result.result_root == root
         if not good:
@@ -250,6 +280,8 @@ class Judge:
                 f"{BLOCKS}/{outcome.block.id.hex()}", "names other roots than its vertex has"
             )
         certificate = self._contents.execs.get(vertex.vertex_id)
+        if is_bare:
+            return good
         if certificate is None:
             return False  # missing or damaged: named already
         statement = certificate.statement

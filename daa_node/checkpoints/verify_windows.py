@@ -191,10 +191,12 @@ class Windows:
                 block_id = block.parent_id
         results = [b.payload.vertex_id for b in path if isinstance(b.payload, ResultPayload)]
         finals = [block_id for block_id in blocks if index.has_final(block_id)]
+        proofs = {f"{CERTIFICATES}/{exec_name(vertex_id)}" for vertex_id in results}
+        proofs = {name for name in proofs if self._files.has(name)}  # of old epochs none may be
         names = {
             *(f"{BLOCKS}/{block_id.hex()}" for block_id in blocks),
             *(f"{CERTIFICATES}/{final_name(block_id)}" for block_id in finals),
-            *(f"{CERTIFICATES}/{exec_name(vertex_id)}" for vertex_id in results),
+            *proofs,
             *(f"{VERTICES}/{vertex_id.hex()}" for vertex_id in results),
         }
         listing = Listing(dict.fromkeys(names, 0), (), frozenset(), frozenset())
@@ -207,7 +209,7 @@ class Windows:
         _expect(names <= judge.used)
         self._asked = judge.asked
         self._belongs.update(
-            {BLOCKS: len(blocks), FINALS: len(finals), EXECS: len(results), VERTICES: len(results)}
+            {BLOCKS: len(blocks), FINALS: len(finals), EXECS: len(proofs), VERTICES: len(results)}
         )
         for vertex in chain[1:]:
             has_delta = self._files.has(f"{DELTAS}/{vertex.delta_root.hex()}")
