@@ -1,16 +1,23 @@
 """Trainers that join a running network by invite: how soon they count, and what the others feel.
 
     python benchmarks/joining.py [--validators 4] [--trainers 8] [--history 300] [--settle 10]
-                                 [--kill-donor] [--dir D] [--json]
+                                 [--step-s 0.5] [--kill-donor] [--dir D] [--json]
 
 Every node is a real daemon on loopback. The validators train alone until `history` rounds are
 certified. Then the trainers come, each by an invite of its own: `daa-node join INVITE --yes`. Of
 each is told how many rounds were certified between its first connection and the first set that has
 its update, and by how many the network went on since its invite was used; between the two its
-process starts. With --kill-donor the last validator is killed (SIGKILL) while the last trainer
-fetches its state. Round times are of the first validator: medians of `settle` rounds before anybody
-came, and after all have. All processes share this machine's cores: the ratio is an upper bound of
-what joining costs where each has a machine of its own.
+process starts. Round times are of the first validator: medians of `settle` rounds before anybody
+came, and after all have.
+
+On a machine that all share, a round that computes gets longer with each node, whatever the network
+does. So the model of this job waits while it trains, as a host does whose GPU works: each inner
+step takes --step-s seconds of time and next to none of a CPU. Until the past is there it does not
+wait. How busy the machine was, and how busy these nodes kept it, is told beside each time: where it
+was more than half, the ratio says something of the machine, too. With --step-s 0 it never waits.
+
+With --kill-donor the last validator is killed (SIGKILL) twice, and comes back between: while the
+last trainer but one follows proofs, and while the last one fetches a state's chunks.
 """
 
 import argparse
@@ -27,25 +34,49 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from daa_node import config_file, genesis
 from daa_node.adapters import control_socket
-from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.cli import identity
 from daa_node.cli.cluster import settings
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import UserError
-from daa_node.genesis import Job
 
 POLL_S = 0.2
 STALL_S = 240.0  # without a new round for so long, something is wrong
 JOB = """
 name: joining
-model: {kind: byte_gpt, depth: 1, width: 32, heads: 2, context: 32}
+model: {kind: module, path: "paced:build", arguments: {width: %d}, context: 32}
 rounds: {inner_steps_max: 4, window_ms: %d}
 trainers: {admission: vouched, per_voucher: %d, max: 64}
 updates: {rule: %s}
 end: {rounds: 1000000}
 """
+
+MODEL = """
+import time
+from pathlib import Path
+
+import torch.nn.functional as F
+from torch import nn
+
+PACE = Path(__file__).with_name("pace")  # seconds a step
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.embedding = nn.Embedding(256, width)
+        self.head = nn.Linear(width, 256)
+
+    def forward(self, inputs, targets):
+        if self.training:
+            time.sleep(float(PACE.read_text()))
+        return F.cross_entropy(self.head(self.embedding(inputs)).flatten(0, 1), targets.flatten())
+
+
+def build(width):
+    return Model(width)
+"""
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 Event = dict[str, Any]
 
@@ -79,24 +110,47 @@ class Network:
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self.root, self.options = root, options
         self.validators = [root / f"v{number}" for number in range(options.validators)]
+        self.inviters = self.validators[:-1] or self.validators  # the donor is killed
         self.trainers = [root / f"t{number}" for number in range(options.trainers)]
         self.processes: dict[Path, subprocess.Popen[bytes]] = {}
 
     def make(self) -> None:
+        code, options = self.root / "code", self.options
+        code.mkdir()
+        (code / "paced.py").write_text(MODEL)
+        self.pace(0.0)
         records = []
         for node, port in zip(self.validators, free_ports(len(self.validators)), strict=True):
             identity.create_node(node, settings(port, []))
-            records.append((str(node), identity.make_record(identity.open_node(node))))
-        options = self.options
-        text = JOB % (options.window_ms, options.per_voucher, options.rule)
-        job = config_file.load("job", text, Job).value
-        made = genesis.create(job, records, SystemEntropy().bytes(genesis.NONCE_BYTES))
+            records.append(self.root / f"{node.name}.record")
+            signed = identity.make_record(identity.open_node(node))
+            records[-1].write_text(identity.record_as_text(signed))
+        job, made = self.root / "job.yaml", self.root / "genesis.json"
+        job.write_text(JOB % (options.width, options.window_ms, options.per_voucher, options.rule))
+        words = ["genesis", "create", str(job), "--out", str(made)]
+        for record in records:
+            words += ["--validator", str(record)]
+        command = [sys.executable, "-m", "daa_node", *words, "--dir", str(self.validators[0])]
+        subprocess.run(command, check=True, env=self.environment(), stdout=subprocess.DEVNULL)
         for node in self.validators:
-            (node / "genesis.json").write_text(made.as_text())
+            shutil.copy(made, node / "genesis.json")
+
+    def environment(self) -> dict[str, str]:
+        """Every host allows the job's model."""
+        return os.environ | {
+            "DAA_TRAINER__ALLOW_MODULES": "[paced]",
+            "DAA_TRAINER__MODULE_PATH": str((self.root / "code").resolve()),
+        }
+
+    def pace(self, step_s: float) -> None:
+        """From now on each inner step takes so long."""
+        new = self.root / "code" / "pace.new"
+        new.write_text(str(step_s))
+        new.replace(new.with_name("pace"))
 
     def start(self, node: Path, *words: str) -> None:
         listen = "[/ip4/127.0.0.1/tcp/0]"
-        environment = os.environ | ({} if node in self.validators else _listening(listen))
+        environment = self.environment() | ({} if node in self.validators else _listening(listen))
         command = (sys.executable, "-m", "daa_node", *words, "--dir", str(node), "--with-parent")
         with (self.root / f"{node.name}.log").open("wb") as log:
             self.processes[node] = subprocess.Popen(
@@ -113,7 +167,7 @@ class Network:
             time.sleep(POLL_S)
 
     def invite(self, number: int) -> str:
-        validator = self.validators[number % len(self.validators)]
+        validator = self.inviters[number % len(self.inviters)]
         wanted: dict[str, object] = {"uses": 1, "expires_s": 3600}
         return str(control_socket.ask(validator / "control.sock", "invite", **wanted)["invite"])
 
@@ -127,17 +181,21 @@ class Network:
             time.sleep(POLL_S)
         raise SystemExit(f"{trainer.name} is in no set after {STALL_S:.0f} s")
 
-    def kill_during_sync(self, donor: Path, trainer: Path) -> bool:
-        """Whether a state was on its way to the trainer when the donor was killed."""
+    def kill_during(self, part: str, donor: Path, trainer: Path) -> str:
+        """Kill the donor while the trainer fetches `part`; what the trainer was at just then."""
         began_s = time.monotonic()
         while time.monotonic() - began_s < STALL_S:
-            log = trainer / "events.jsonl"
-            names = [event["name"] for event in events_of(trainer)] if log.exists() else []
-            if "state_coming" in names or "caught_up" in names:
+            now = at_work_on(trainer)
+            if now in (part, "done"):
                 self.processes[donor].kill()
-                return "gap_crossed" not in names
-            time.sleep(0.02)
-        return False
+                self.processes[donor].wait()
+                return at_work_on(trainer) if now == part else now
+            time.sleep(0.005)
+        return "nothing"
+
+    def cpu_s(self) -> float:
+        """Of all these nodes and their workers, since they began."""
+        return sum(_cpu_s_of(process.pid) for process in self.processes.values())
 
     def end(self) -> None:
         for process in self.processes.values():
@@ -147,6 +205,35 @@ class Network:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def at_work_on(trainer: Path) -> str:
+    """`proofs`, `chunks` of a state, `done`, or `nothing` yet."""
+    log = trainer / "events.jsonl"
+    names = {event["name"] for event in events_of(trainer)} if log.exists() else set()
+    if names & {"gap_crossed", "caught_up"}:
+        return "done"
+    if any((trainer / "work.tmp").glob("states.*.partial")):
+        return "chunks"
+    return "proofs" if "state_coming" in names else "nothing"
+
+
+def _cpu_s_of(pid: int) -> float:
+    """Of a process and those that it started; of one that is gone, none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0.0
+    own = sum(map(int, fields[11:15])) / TICKS_A_SECOND
+    return own + sum(_cpu_s_of(int(child)) for child in children)
+
+
+def machine_s() -> tuple[float, float]:
+    """Seconds that all cores were busy, and that they were there."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) / TICKS_A_SECOND, sum(ticks) / TICKS_A_SECOND
 
 
 def _listening(where: str) -> dict[str, str]:
@@ -187,36 +274,53 @@ def round_times(validator: Path, first: int, last: int) -> list[float]:
     ]
 
 
+def settled(network: Network, rounds: int) -> dict[str, float]:
+    """The median of so many rounds from now on, and how busy the machine was meanwhile."""
+    first = network.validators[0]
+    height, nodes_s, (busy_s, there_s) = height_of(first), network.cpu_s(), machine_s()
+    network.wait_for(height + rounds)
+    busy_s, there_s = machine_s()[0] - busy_s, machine_s()[1] - there_s
+    times = round_times(first, height, height + rounds)
+    return {
+        "round_s": round(statistics.median(times), 3),
+        "machine_busy": round(busy_s / there_s, 2),
+        "nodes_busy": round((network.cpu_s() - nodes_s) / there_s, 2),
+    }
+
+
 def measure(network: Network, options: argparse.Namespace) -> dict[str, Any]:
     network.make()
     for node in network.validators:
         network.start(node, "run")
     first = network.validators[0]
     network.wait_for(options.history)
-    before = round_times(first, options.history - options.settle, options.history)
-    killed_midway = None
+    network.pace(options.step_s)
+    network.wait_for(height_of(first) + 2)  # those that began at the pace of before
+    before, donor = settled(network, options.settle), network.validators[-1]
+    killed: dict[str, str] = {}
+    parts = dict(zip(network.trainers[-2:], ("proofs", "chunks"), strict=False))
     for number, trainer in enumerate(network.trainers):
         network.start(trainer, "join", network.invite(number), "--yes")
-        if options.kill_donor and trainer is network.trainers[-1]:
-            donor = network.validators[-1]
-            killed_midway = network.kill_during_sync(donor, trainer)
+        part = parts.get(trainer) if options.kill_donor else None
+        if part is not None:
+            killed[part] = network.kill_during(part, donor, trainer)
         network.wait_until_in(trainer)
-    height = height_of(first)
-    network.wait_for(height + options.settle)
-    after = round_times(first, height, height + options.settle)
-    inviters = network.validators
+        if part is not None:
+            network.start(donor, "run")
+        print(f"{trainer.name} is in a set", file=sys.stderr)
+    after = settled(network, options.settle)
+    inviters = network.inviters
     arrivals = [
         arrival(trainer, first, inviters[number % len(inviters)])
         for number, trainer in enumerate(network.trainers)
     ]
-    medians = statistics.median(before), statistics.median(after)
     return {
         "history": options.history,
         "arrivals": [asdict(one) for one in arrivals],
-        "round_s_before": round(medians[0], 3),
-        "round_s_after": round(medians[1], 3),
-        "ratio": round(medians[1] / medians[0], 3),
-        "donor_killed_midway": killed_midway,
+        "before": before,
+        "after": after,
+        "ratio": round(after["round_s"] / before["round_s"], 3),
+        "donor_killed": killed,
         "cores": len(os.sched_getaffinity(0)),
     }
 
@@ -227,8 +331,10 @@ def main() -> None:
     parser.add_argument("--trainers", type=int, default=8)
     parser.add_argument("--history", type=int, default=300)
     parser.add_argument("--settle", type=int, default=10)
-    parser.add_argument("--window-ms", type=int, default=4000)
-    parser.add_argument("--per-voucher", type=int, default=2)
+    parser.add_argument("--step-s", type=float, default=0.5)
+    parser.add_argument("--window-ms", type=int, default=10_000)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--per-voucher", type=int, default=3)
     parser.add_argument("--rule", default="mean")
     parser.add_argument("--kill-donor", action="store_true")
     parser.add_argument("--dir", type=Path)
@@ -252,10 +358,15 @@ def main() -> None:
             f"packet, {one['rounds_after_invite']} after its invite was used, "
             f"{one['seconds_after_start']} s after its worker started"
         )
-    print(
-        f"round: {found['round_s_before']} s before, {found['round_s_after']} s after, ratio "
-        f"{found['ratio']} on {found['cores']} cores"
-    )
+    for when in ("before", "after"):
+        of = found[when]
+        print(
+            f"round {when}: {of['round_s']} s; {of['machine_busy']:.0%} of {found['cores']} cores "
+            f"busy, {of['nodes_busy']:.0%} by these nodes"
+        )
+    print(f"ratio {found['ratio']}")
+    for part, at in found["donor_killed"].items():
+        print(f"the donor was killed for {part} when the trainer was at {at}")
 
 
 if __name__ == "__main__":

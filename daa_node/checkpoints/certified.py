@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daa_consensus.bft.evidence import decode_evidence
-from daa_consensus.bft.messages import Block, SetPayload, decode_signed, genesis_block
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    ResultPayload,
+    SetPayload,
+    decode_signed,
+    genesis_block,
+)
 from daa_consensus.enrolment import encode_enrolment, enrolments, signer_of
 from daa_consensus.errors import ConsensusError
 from daa_consensus.operations import encode_operation, membership_operations
@@ -143,6 +150,7 @@ class Judge:
         self._listing = listing
         self._contents = contents
         self._problems = problems
+        self._closed_round = 0  # the newest that a final block closes
         self.placed: list[Vertex] = []
         self.promised: list[Outcome] = []
         self.light: dict[str, int] = {}  # see Certified
@@ -203,6 +211,9 @@ class Judge:
         )
         self._problems += judged.problems
         self.used |= {f"{BLOCKS}/{block_id.hex()}" for block_id in judged.final}
+        final = [contents.blocks[each] for each in judged.final if each in contents.blocks]
+        closing = [b.height for b in final if isinstance(b.payload, ResultPayload | AbortPayload)]
+        self._closed_round = max(closing, default=0)
         return judged.outcomes
 
     def check_results(self, first: Vertex, outcomes: list[Outcome]) -> list[Vertex]:
@@ -211,7 +222,7 @@ class Judge:
         stored = [self._is_stored(outcome.result.vertex_id) for outcome in outcomes]
         newest_stored = max((at for at, is_stored in enumerate(stored) if is_stored), default=-1)
         self.promised = outcomes[newest_stored + 1 :]
-        self.light = self._let_go(outcomes)
+        self.light = self._light(outcomes)
         unbroken = True
         for outcome in outcomes:
             vertex_id = outcome.result.vertex_id
@@ -240,27 +251,28 @@ class Judge:
                 chain.append(vertex)
         return chain
 
+    def _light(self, outcomes: Sequence[Outcome]) -> dict[str, int]:
+        """Certificates of vertices that are not here and need not be, each with its epoch.
+
+        Up to the end of an epoch that is over: it may have been let go, or never come to who joined
+        far behind, and what made that end final has made the results below it final, vertices and
+        roots. Below a vertex of the same epoch that has its own, a missing one was lost.
+        """
+        light, others = dict[str, int](), set[int]()
+        for outcome in reversed(outcomes):
+            epoch = outcome.block.epoch
+            is_over = (epoch + 1) * self._facts.epoch_rounds <= self._closed_round
+            name = f"{CERTIFICATES}/{exec_name(outcome.result.vertex_id)}"
+            if is_over and epoch not in others and name not in self._listing.sizes:
+                light[name] = epoch
+            else:
+                others.add(epoch)
+        return light
+
     def _is_stored(self, vertex_id: VertexId) -> bool:
         names = {f"{VERTICES}/{vertex_id.hex()}", f"{CERTIFICATES}/{exec_name(vertex_id)}"}
         # While they arrive they prove nothing: what they stand on may not have come yet.
         return bool((names & self._listing.sizes.keys()) - self._listing.arriving)
-
-    def _let_go(self, outcomes: Sequence[Outcome]) -> dict[str, int]:
-        """The certificates of epochs that are over and have none of their vertices' any more.
-
-        What finalized the end of such an epoch has made its results final, vertices and roots.
-        """
-        of_epoch: dict[int, list[str]] = {}
-        for outcome in outcomes:
-            name = f"{CERTIFICATES}/{exec_name(outcome.result.vertex_id)}"
-            of_epoch.setdefault(outcome.block.epoch, []).append(name)
-        newest = self._contents.validators.now.epoch  # proved up to its beginning
-        return {
-            name: epoch
-            for epoch, names in of_epoch.items()
-            if epoch < newest and not self._listing.sizes.keys() & set(names)
-            for name in names
-        }
 
     def _is_arriving(self, vertex_id: VertexId) -> bool:
         """Whether a write was under way that would have brought the vertex with its proof."""

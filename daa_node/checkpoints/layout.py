@@ -9,7 +9,7 @@
     chain/chunks/<digest>                   256 KiB pieces of snapshots, shared between them
     chain/packs/<digest>                    many of all these in one file (see daa_node.packs)
     work/publishing/chain                   the note: groups of names on their way in or out
-    work/staged/<kind>.<name>               records that wait for a snapshot (see gap)
+    work/staged/<number>                    pages that wait for a snapshot (see gap)
 
 Ids and roots are 64 hex digits. A file under chain/ is whole and never changes; wherever a file is
 meant, a record of a pack is as good. A group of files is written in the order of the note and

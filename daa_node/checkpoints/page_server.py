@@ -11,8 +11,8 @@ from contextlib import aclosing
 from daa_consensus.bft.messages import Block, EmptyPayload, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag import canonical
-from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlockId
+from daa_node.checkpoints import epochs
 from daa_node.checkpoints.chain import ChainStore, final_block_of
 from daa_node.checkpoints.pages import (
     PAGE_BLOCKS_MAX,
@@ -23,8 +23,8 @@ from daa_node.checkpoints.pages import (
     page_value,
     part_value,
 )
-from daa_node.checkpoints.publish import Page
-from daa_node.errors import StorageFailed
+from daa_node.checkpoints.publish import Page, Proved
+from daa_node.errors import PeerFault, StorageFailed
 from daa_node.network.requests import Answer, Requests
 from daa_node.prompt_lock import PromptLock
 from daa_node.seams import PeerId
@@ -39,19 +39,42 @@ class Pages:
 
     def __init__(self, chain: ChainStore) -> None:
         self._chain = chain
-        # By the block asked about: the page, and the tip with which it is out of date.
-        self._made: OrderedDict[BlockId, tuple[bytes, BlockId | None]] = OrderedDict()
+        # By what is asked: the answer, and the tip with which it is out of date.
+        self._made: OrderedDict[bytes, tuple[bytes, BlockId | None]] = OrderedDict()
         self._bytes = 0
         self._making = PromptLock()
 
     def serve(self, requests: Requests) -> None:
         """Answer who asks from now on."""
         requests.register(REQUEST, self._answer)
+        requests.register(epochs.REQUEST, self._answer_epochs)
 
     async def _answer(self, _peer_id: PeerId, body: bytes) -> Answer:
         before = self._chain.blocks_read
         page = await self.answer(body)
         return Answer(page, (self._chain.blocks_read - before) * BLOCK_READ_COST_BYTES)
+
+    async def _answer_epochs(self, _peer_id: PeerId, body: bytes) -> Answer:
+        before = self._chain.blocks_read
+        shown = await self.epochs_after(body)
+        return Answer(shown, (self._chain.blocks_read - before) * BLOCK_READ_COST_BYTES)
+
+    async def epochs_after(self, body: bytes) -> bytes:
+        """The wire form of the epochs right above a block. Raises PeerFault and StorageFailed."""
+        block_id, upper_id = asked_blocks(body)
+        if upper_id is not None:
+            raise PeerFault("malformed", "epochs are asked for by one block id")
+        asked = epochs.REQUEST.encode() + block_id
+        async with self._making:
+            tip_id = self._chain.final_tip[0].id
+            encoded, of_tip = self._made.get(asked, (b"", None))
+            if not encoded or of_tip not in (None, tip_id):
+                shown = await _epochs_after(self._chain, block_id)
+                encoded = epochs.encode_epochs(shown, self._chain.limits)
+                self._keep(asked, encoded, tip_id, len(shown) < epochs.EPOCHS_MAX)
+            else:
+                self._made.move_to_end(asked)
+            return encoded
 
     async def answer(self, body: bytes) -> bytes:
         """What is asked for. Raises PeerFault and StorageFailed."""
@@ -75,9 +98,9 @@ class Pages:
                 self._made.move_to_end(block_id)
             return encoded
 
-    def _keep(self, block_id: BlockId, encoded: bytes, tip_id: BlockId, is_newest: bool) -> None:
-        before, _ = self._made.pop(block_id, (b"", None))
-        self._made[block_id] = (encoded, tip_id if is_newest else None)
+    def _keep(self, asked: bytes, encoded: bytes, tip_id: BlockId, is_newest: bool) -> None:
+        before, _ = self._made.pop(asked, (b"", None))
+        self._made[asked] = (encoded, tip_id if is_newest else None)
         self._bytes += len(encoded) - len(before)
         while self._bytes > PAGES_BYTES_MAX:
             _, (oldest, _) = self._made.popitem(last=False)
@@ -101,6 +124,38 @@ async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     vertices = await _vertices_of(chain, blocks)
     results = sum(isinstance(block.payload, ResultPayload) for block in blocks)
     return Page(tuple(blocks), certificate, vertices) if len(vertices) == results else None
+
+
+async def _epochs_after(chain: ChainStore, block_id: BlockId) -> list[Page]:
+    """Those above the block that are over, of which each fits into a page."""
+    found: list[Page] = []
+    while len(found) < epochs.EPOCHS_MAX:
+        page = await _epoch_after(chain, block_id)
+        closing = None if page is None else epochs.closing_of(page)
+        if page is None or closing is None or not await _is_over(chain, closing):
+            break
+        found.append(page)
+        block_id = closing.id
+    return found
+
+
+async def _epoch_after(chain: ChainStore, block_id: BlockId) -> Page | None:
+    """What is left of the epoch above a final block, if a proof of its own and a page hold it."""
+    above = await chain.path_up(block_id, 1)
+    ended = await chain.furthest.get(above[0].epoch) if above else None
+    if ended is None:
+        return None
+    blocks = await _shown(chain, ended.block_id, block_id, ())
+    if not blocks or blocks[0].parent_id != block_id:
+        return None
+    certificate, vertices = await _final(chain, ended.block_id), await _vertices_of(chain, blocks)
+    return epochs.bare(Page(tuple(blocks), certificate, vertices))
+
+
+async def _is_over(chain: ChainStore, closing: Block) -> bool:
+    """Whether this block ends its epoch, and the next one has begun here."""
+    above = await chain.path_up(closing.id, 1)
+    return bool(above) and above is not None and above[0].epoch > closing.epoch
 
 
 async def part_below(chain: ChainStore, block_id: BlockId, upper_id: BlockId) -> Part | None:
@@ -197,14 +252,14 @@ def _same_committee(one: Certificate, other: Certificate) -> bool:
     return roots[0] == roots[1]
 
 
-async def _vertices_of(
-    chain: ChainStore, blocks: list[Block]
-) -> tuple[tuple[Vertex, Certificate], ...]:
-    found = []
+async def _vertices_of(chain: ChainStore, blocks: list[Block]) -> tuple[Proved, ...]:
+    """Where not all executions are here, none is shown: an epoch's end proves all of it."""
+    found: list[Proved] = []
     for block in blocks:
         if isinstance(block.payload, ResultPayload):
             vertex = await chain.vertex(block.payload.vertex_id)
-            certificate = await chain.exec_certificate(block.payload.vertex_id)
-            if vertex is not None and certificate is not None:
-                found.append((vertex, certificate))
-    return tuple(found)
+            if vertex is not None:
+                found.append((vertex, await chain.exec_certificate(vertex.vertex_id)))
+    if all(proof is not None for _, proof in found):
+        return tuple(found)
+    return tuple((vertex, None) for vertex, _ in found)

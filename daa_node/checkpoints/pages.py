@@ -19,6 +19,7 @@ from typing import Any
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
+    AbortPayload,
     Block,
     EmptyPayload,
     ResultPayload,
@@ -35,7 +36,7 @@ from daa_dag.checkpoint import Vertex, decode_vertex, result_root, vertex_bytes_
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlockId
 from daa_dag.sizes import blob, fields, items
-from daa_node.checkpoints.publish import Page, step_of, vertex_on
+from daa_node.checkpoints.publish import Page, Proved, step_of, vertex_on
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
 
@@ -52,7 +53,7 @@ class Part:
     """What stands right below the lowest block of a page that is not whole: oldest first."""
 
     blocks: tuple[Block, ...]
-    vertices: tuple[tuple[Vertex, Certificate], ...]
+    vertices: tuple[Proved, ...]
 
 
 def page_bytes_max(limits: Limits) -> int:
@@ -69,7 +70,7 @@ def page_bytes_max(limits: Limits) -> int:
 
 
 def page_value(page: Page | None) -> canonical.Value:
-    """The wire form: `[blocks, certificate, [[vertex, certificate], ...]]`, or None."""
+    """The wire form: `[blocks, certificate, [[vertex, certificate or None], ...]]`, or None."""
     if page is None:
         return None
     blocks, vertices = _part_value(page)
@@ -77,31 +78,38 @@ def page_value(page: Page | None) -> canonical.Value:
 
 
 def part_value(part: Part | None) -> canonical.Value:
-    """The wire form: `[blocks, [[vertex, certificate], ...]]`, or None."""
+    """The wire form: `[blocks, [[vertex, certificate or None], ...]]`, or None."""
     return None if part is None else _part_value(part)
 
 
 def _part_value(part: Page | Part) -> list[canonical.Value]:
     return [
         [encode_block(block) for block in part.blocks],
-        [[vertex.encode(), certificate_value(proof)] for vertex, proof in part.vertices],
+        [
+            [vertex.encode(), None if proof is None else certificate_value(proof)]
+            for vertex, proof in part.vertices
+        ],
     ]
 
 
 def decode_page(payload: bytes, limits: Limits) -> Page | None:
     """The page in a peer's answer, nothing in it verified. Raises PeerFault("malformed")."""
     try:
-        match canonical.decode(payload, page_bytes_max(limits)):
-            case None:
-                return None
-            case [list() as blocks, certificate, list() as vertices]:
-                part = _part_from(blocks, vertices, limits)
-                final = certificate_from_value(certificate, limits)
-                return Page(part.blocks, final, part.vertices)
-            case _:
-                raise BadMessage("a page is blocks, a certificate and vertices")
+        value = canonical.decode(payload, page_bytes_max(limits))
+        return None if value is None else page_from_value(value, limits)
     except (DagError, BadMessage, TypeError, ValueError) as fault:
         raise PeerFault("malformed", f"page: {fault}") from None
+
+
+def page_from_value(value: Any, limits: Limits) -> Page:
+    """Nothing in it verified. Raises BadMessage, DagError, TypeError and ValueError."""
+    match value:
+        case [list() as blocks, certificate, list() as vertices]:
+            part = _part_from(blocks, vertices, limits)
+            final = certificate_from_value(certificate, limits)
+            return Page(part.blocks, final, part.vertices)
+        case _:
+            raise BadMessage("a page is blocks, a certificate and vertices")
 
 
 def decode_part(payload: bytes, limits: Limits) -> Part | None:
@@ -122,7 +130,10 @@ def _part_from(blocks: list[Any], vertices: list[Any], limits: Limits) -> Part:
     return Part(
         tuple(decode_block(_bytes(block), limits) for block in blocks),
         tuple(
-            (decode_vertex(_bytes(vertex)), certificate_from_value(proof, limits))
+            (
+                decode_vertex(_bytes(vertex)),
+                None if proof is None else certificate_from_value(proof, limits),
+            )
             for vertex, proof in vertices
         ),
     )
@@ -202,17 +213,17 @@ def check_page(page: Page, tip: Block, parent: Vertex, validators: Validators) -
     check_headers(page, tip, validators)
     roots_of = validators.copy()
     roots_of.follow(page.blocks)
+    _check_bare(page, validators.epoch_rounds)
     set_blocks = {b.payload.round: b for b in page.blocks if isinstance(b.payload, SetPayload)}
     results = [b.payload for b in page.blocks if isinstance(b.payload, ResultPayload)]
     if len(results) != len(page.vertices):
         raise PeerFault("bad_page", f"{len(results)} results and {len(page.vertices)} vertices")
     for result, (vertex, proof) in zip(results, page.vertices, strict=True):
         set_block = set_blocks.get(result.round)
-        said = proof.statement
-        if set_block is None or said.kind is not Kind.EXEC or said.height != result.round:
-            raise PeerFault("bad_page", f"round {result.round} lacks its set or its execution")
-        if said.value != [vertex.vertex_id, result.result_root]:
-            raise PeerFault("bad_page", "the execution certificate is of another vertex")
+        if set_block is None:
+            raise PeerFault("bad_page", f"round {result.round} lacks its set")
+        if proof is not None:
+            _check_execution(result, proof)
         if result.vertex_id != vertex.vertex_id or vertex != vertex_on(
             parent, set_block, step_of(vertex), roots_of
         ):
@@ -220,9 +231,34 @@ def check_page(page: Page, tip: Block, parent: Vertex, validators: Validators) -
         roots = (vertex.model_root, vertex.outer_state_root, vertex.delta_root)
         if result_root(*roots) != result.result_root:
             raise PeerFault("bad_page", "the result is of other roots")
-        roots_of.verify(proof)
+        if proof is not None:
+            roots_of.verify(proof)
         parent = vertex
     validators.follow(page.blocks)
+
+
+def _check_execution(result: ResultPayload, proof: Certificate) -> None:
+    said = proof.statement
+    if said.kind is not Kind.EXEC or said.height != result.round:
+        raise PeerFault("bad_page", f"round {result.round} lacks its execution")
+    if said.value != [result.vertex_id, result.result_root]:
+        raise PeerFault("bad_page", "the execution certificate is of another vertex")
+
+
+def _check_bare(page: Page, epoch_rounds: int) -> None:
+    """Executions may be left out up to an epoch's end, by all or none: the end proves them.
+
+    Nobody honest votes for a result without its execution certificate, so a final result is as good
+    as that. Of an epoch that is open a verifier wants them.
+    """
+    missing = sum(proof is None for _, proof in page.vertices)
+    if not missing:
+        return
+    closed = [b for b in page.blocks if isinstance(b.payload, ResultPayload | AbortPayload)]
+    if missing < len(page.vertices) or closed[-1].height % epoch_rounds:
+        raise PeerFault("bad_page", "executions are missing, and no epoch's end is there for them")
+    if any(isinstance(b.payload, SetPayload) and b.height > closed[-1].height for b in page.blocks):
+        raise PeerFault("bad_page", "executions are missing below a round that is open")
 
 
 def _bytes(value: Any) -> bytes:

@@ -35,6 +35,8 @@ from daa_node.errors import StorageFailed
 from daa_node.identity.validators import Validators
 from daa_node.seams import BlobStore, StateRef, SteppedState
 
+# With its execution certificate; None where an epoch is over, and its end alone proves all of it.
+Proved = tuple[Vertex, Certificate | None]
 LEDGER_ROOT_EMPTY = digest_of(b"daa/v1/ledger/empty")  # until there is a ledger
 
 
@@ -140,7 +142,7 @@ class Page:
 
     blocks: tuple[Block, ...]
     certificate: Certificate
-    vertices: tuple[tuple[Vertex, Certificate], ...]  # of all results among them, lowest first
+    vertices: tuple[Proved, ...]  # of all results among them, lowest first
 
 
 async def publish_all(chain: ChainStore, page: Page, snapshot_every: int | None) -> None:
@@ -169,14 +171,17 @@ async def publish_all(chain: ChainStore, page: Page, snapshot_every: int | None)
 
 
 async def _vertex_writes(
-    chain: ChainStore, vertex: Vertex, certificate: Certificate
+    chain: ChainStore, vertex: Vertex, certificate: Certificate | None
 ) -> list[Write]:
-    vertex_id = vertex.vertex_id
-    return [
-        *await delta_writes(chain, vertex),
-        chain.groups.record(CERTIFICATES, exec_name(vertex_id), encode_certificate(certificate)),
-        chain.groups.record(VERTICES, vertex_id.hex(), vertex.encode()),
-    ]
+    writes, record, vertex_id = (
+        await delta_writes(chain, vertex),
+        chain.groups.record,
+        vertex.vertex_id,
+    )
+    if certificate is not None:
+        proof = encode_certificate(certificate)
+        writes.append(record(CERTIFICATES, exec_name(vertex_id), proof))
+    return [*writes, record(VERTICES, vertex_id.hex(), vertex.encode())]
 
 
 async def delta_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:

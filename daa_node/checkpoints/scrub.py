@@ -38,6 +38,7 @@ class Scrub:
         self._log = log
         self._damaged = dict[str, None]()  # in this pass, each once
         self._height = self._epoch = 0  # that this pass has come to
+        self._lacking: list[str] = []  # executions of this epoch: lost, if a later one is here
         self.found: tuple[str, ...] = ()  # by the newest pass that has ended, in words
 
     async def run(self) -> None:
@@ -49,6 +50,7 @@ class Scrub:
     async def once(self) -> list[str]:
         """One pass over what is final now; what is wrong, in words, each told as an event too."""
         self._damaged, self._height, self._epoch, blocks = {}, 0, 0, 0
+        self._lacking = []
         try:
             await self._chain.look_up()
             async for block_id in self._chain.path.ids():
@@ -56,6 +58,7 @@ class Scrub:
                 await self._pause(HEADERS_BYTES)
                 blocks += 1
             await self._read_end(self._epoch)
+            self._miss_lacking()
         except StorageFailed as failure:
             self._wrong(failure)  # the path itself cannot be had: no start would go better
         self.found = tuple(islice(self._damaged, FOUND_MAX))
@@ -69,7 +72,7 @@ class Scrub:
             return
         if block.epoch != self._epoch:
             await self._read_end(self._epoch)
-            self._epoch = block.epoch
+            self._epoch, self._lacking = block.epoch, []
         try:
             is_certified = await self._chain.path.is_certified(block)
             await self._read_proof(block_id, is_certified)
@@ -119,9 +122,10 @@ class Scrub:
         is_held = await chain.heights.at(self._height) == vertex_id
         try:
             proof = await chain.exec_certificate(vertex_id)
-            is_light = self._epoch < chain.path.light_below
-            if proof is None and is_held and self._height > 0 and not is_light:
-                raise StorageFailed(f"{CERTIFICATES}/{exec_name(vertex_id)} is missing")
+            if proof is not None:
+                self._miss_lacking()
+            elif is_held and self._height > 0:
+                self._lacking.append(f"{CERTIFICATES}/{exec_name(vertex_id)}")
         except StorageFailed as failure:
             self._wrong(failure)
         try:
@@ -133,6 +137,12 @@ class Scrub:
                 await self._read_snapshot(vertex)
         except StorageFailed as failure:
             self._wrong(failure)
+
+    def _miss_lacking(self) -> None:
+        """Say that these are lost: of an epoch that is over its end may stand for the last ones."""
+        for name in self._lacking:
+            self._wrong(StorageFailed(f"{name} is missing"))
+        self._lacking = []
 
     async def _read_delta(self, vertex: Vertex) -> None:
         store, root = self._chain.store, vertex.delta_root

@@ -29,10 +29,14 @@ from daa_node.seams import BlobStore
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One file on its way in: its name `kind/name`, and how to put it there, durably."""
+    """One file on its way in: its name `kind/name`, and how to put it there, durably.
+
+    Those of which many come, and that a pack may hold, tell how to put them there without a sync.
+    """
 
     name: str
     put: Callable[[], Awaitable[None]]
+    put_loosely: Callable[[], Awaitable[None]] | None = None
 
 
 class GroupWriter:
@@ -61,8 +65,7 @@ class GroupWriter:
             note = [Group("add", tuple(w.name for w in group)) for group in new]
             await self._take_note([*note, Group("drop", tuple(going))] if going else note)
             for group in new:
-                for write in group:
-                    await write.put()
+                await self._put(group)
             await self._delete(going)
             await self._discard_note()
 
@@ -93,6 +96,23 @@ class GroupWriter:
             if not await is_due():
                 return 0
             return sum([await self._store.pack(kinds, 1) for kinds in parts])
+
+    async def _put(self, group: Sequence[Write]) -> None:
+        """What is put loosely goes into one pack, with one sync for all and not two for each.
+
+        The last file says that all are there for good, so it comes after the pack.
+        """
+        *first, last = group
+        loose = set[str]()
+        for write in first:
+            if write.put_loosely is None:
+                await write.put()
+            else:
+                await write.put_loosely()
+                loose.add(write.name.partition("/")[0])
+        if loose:
+            await self._store.pack(sorted(loose), 1)
+        await last.put()
 
     async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
         absent = []

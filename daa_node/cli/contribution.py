@@ -71,8 +71,9 @@ def _cut(kept: dict[int, int] | dict[int, tuple[bool, int]]) -> None:
 class Progress:
     """Proofs and the whole state on their way: a bar on a terminal, else a line now and then."""
 
-    def __init__(self, is_terminal: bool, write: Callable[[str], None]) -> None:
-        self._is_terminal = is_terminal
+    def __init__(self, draw: Callable[[str], None] | None, write: Callable[[str], None]) -> None:
+        """`draw` where there is a terminal; `write` takes whole lines."""
+        self._draw = draw
         self._write = write
         self._told_s = -LINES_EACH_S
 
@@ -80,16 +81,15 @@ class Progress:
         match event["name"]:
             case names.STATE_COMING:
                 here, due = event["bytes"], event["bytes_due"]
-                if self._is_terminal:
-                    self._write(f"\r\x1b[K{_words(event['height'], here, due)}")
-                elif now_s - self._told_s >= LINES_EACH_S or (due and here == due):
+                words, is_whole = _words(event["height"], here, due), due and here == due
+                if self._draw is not None and not is_whole:
+                    self._draw(words)
+                elif is_whole or now_s - self._told_s >= LINES_EACH_S:
                     self._told_s = now_s
-                    self._write(f"{_words(event['height'], here, due)}\n")
-                if self._is_terminal and due and here == due:
-                    self._write("\n")
+                    self._write(words)
             case names.GAP_CROSSED:
                 self._write(
-                    f"height {event['height']} is proved and whole, from {event['from_height']}\n"
+                    f"height {event['height']} is proved and whole, from {event['from_height']}"
                 )
             case _:
                 pass
@@ -105,7 +105,7 @@ def _words(height: int, here: int, due: int) -> str:
 
 async def tell(log: EventLog) -> None:
     """Until cancelled."""
-    made, progress = Contribution(), Progress(sys.stderr.isatty(), _to_terminal)
+    made, progress = Contribution(), Progress(_drawing(), report.note)
     async with log.subscribe() as new, trio.open_nursery() as nursery:
         nursery.start_soon(_each_minute, made)
         async for event in new:
@@ -119,5 +119,5 @@ async def _each_minute(made: Contribution) -> None:
         report.note(made.line())
 
 
-def _to_terminal(text: str) -> None:
-    report.note(text, end="")
+def _drawing() -> Callable[[str], None] | None:
+    return report.draw if sys.stderr.isatty() else None

@@ -126,7 +126,14 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     home.keep(made, anchor)
     _come_in(invite, found, home)
     report.note(f"in. Next time: daa-node run --dir {shlex.quote(str(wanted.directory))}")
-    hands.run(wanted, Joined(tell))
+    try:
+        hands.run(wanted, Joined(tell))
+    except StorageFailed as failure:
+        raise UserError(
+            f"{failure}. What has come stays, and so does your place: make room if the disk is "
+            "full, and give the same line again",
+            exit_code=1,
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +293,7 @@ def _speed(made: Genesis, home: Home) -> Speed:
 
 
 def _is_confirmed() -> bool:
-    try:
-        return input("Join it and train? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+    return report.is_confirmed("Join it and train?")
 
 
 def _run(wanted: Wanted, joined: Joined) -> None:

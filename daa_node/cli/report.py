@@ -1,6 +1,7 @@
 """How commands speak: one JSON object on standard output, or lines for people; notes on stderr."""
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,6 +10,21 @@ from typing import Any
 from daa_node.errors import StorageFailed
 
 SCHEMA_VERSION = 1
+CLEARED = "\r\x1b[K"  # the terminal's line, from its beginning
+
+
+class _Drawn:
+    """What stands on the terminal's last line, to be drawn over."""
+
+    is_there = False
+
+    def clear(self) -> None:
+        if self.is_there:
+            self.is_there = False
+            print(CLEARED, end="", file=sys.stderr, flush=True)
+
+
+_drawn = _Drawn()
 
 
 def put_json(answer: dict[str, Any]) -> None:
@@ -24,6 +40,7 @@ def put(line: str = "") -> None:
     """
     encoding = sys.stdout.encoding or "utf-8"
     try:
+        _drawn.clear()
         print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
     except BrokenPipeError:
         raise
@@ -31,13 +48,37 @@ def put(line: str = "") -> None:
         raise StorageFailed(f"cannot write standard output: {failure.strerror}") from failure
 
 
-def note(line: str, end: str = "\n") -> None:
+def note(line: str) -> None:
     """For the person, beside whatever goes to standard output.
 
     A log on a full disk, or a terminal that is gone, costs the line and not the daemon.
     """
     with suppress(OSError):
-        print(line, end=end, file=sys.stderr, flush=True)
+        _drawn.clear()
+        print(line, file=sys.stderr, flush=True)
+
+
+def draw(line: str) -> None:
+    """On a terminal: over what was drawn before, until anything else is said.
+
+    No wider than the terminal: of what wraps only the last row could be drawn over.
+    """
+    columns = shutil.get_terminal_size().columns
+    with suppress(OSError):
+        print(CLEARED + line[: columns - 1], end="", file=sys.stderr, flush=True)
+        _drawn.is_there = True
+
+
+def is_confirmed(question: str) -> bool:
+    """Whether somebody at the terminal says yes. Raises KeyboardInterrupt."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        put()  # what comes next has a line of its own
+        return False
+    except KeyboardInterrupt:
+        put()
+        raise
 
 
 def put_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

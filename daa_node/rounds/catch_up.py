@@ -26,6 +26,7 @@ from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.network.turns import in_turn_of
 from daa_node.observability.events import DECISION
+from daa_node.rounds.epochs_ahead import EpochsAhead
 from daa_node.rounds.job_runner import ChainPosition, JobRunner, RunnerParts
 from daa_node.rounds.state_sync import StateSync, step_to
 
@@ -70,6 +71,7 @@ class CatchUp:
         self._holders = holders
         self._is_far = is_far
         self._cost_s: dict[NodeId, float] = {}  # of a block, by who was asked and is a member
+        self._ahead = EpochsAhead()
         self._patience_s = PATIENCE_S  # with whom is asked first; longer where pages take longer
 
     async def follow_on(self) -> None:
@@ -261,13 +263,53 @@ class CatchUp:
     async def _next_page(
         self, tip: Block, parent: Vertex, validators: Validators, nays_max: int | None
     ) -> Page | None:
-        """What follows `tip` at a member; None if so many say that there is no more, or all do."""
+        """What follows `tip` at a member; None if so many say that there is no more, or all do.
+
+        While a whole state is nearer than deltas, old epochs come many at once.
+        """
+        ahead = self._ahead.take(tip)
+        if ahead is not None:
+            node, page = ahead
+            try:
+                check_page(page, tip, parent, validators.copy())
+                return page
+            except PeerFault as fault:
+                self._ahead.clear()
+                self._parts.fault(node, fault)
+        beyond: dict[NodeId, list[Page]] = {}
+        is_far = self._is_far(parent)
 
         async def ask(node: NodeId) -> Page | None:
+            if is_far:
+                found = await self._ask_epochs(node, tip, parent, validators)
+                if found:
+                    beyond[node] = found[1:]
+                    return found[0]
             return await self._ask(node, tip, parent, validators)
 
         brought, _ = await self._first_pages(self._members(), ask, [], nays_max)
-        return brought[0][1] if brought else None
+        if not brought:
+            return None
+        node, page = brought[0]
+        self._ahead.keep(node, beyond.get(node, []))
+        return page
+
+    async def _ask_epochs(
+        self, node: NodeId, tip: Block, parent: Vertex, validators: Validators
+    ) -> list[Page]:
+        """Epochs right above `tip` there, the first of them judged. Raises PeerFault."""
+        began_s, blocks = trio.current_time(), 0
+        try:
+            found = await self._parts.peers.ask_epochs(node, tip)
+        except Unavailable:
+            return []  # it may have a page
+        try:
+            if found:
+                check_page(found[0], tip, parent, validators.copy())
+                blocks = sum(len(page.blocks) for page in found)
+            return found
+        finally:
+            self._note(node, (trio.current_time() - began_s) / max(1, blocks))
 
     def _note(self, node: NodeId, cost_s: float) -> None:
         before_s = self._cost_s.get(node)

@@ -135,11 +135,11 @@ class History:
         """The same after a gap was crossed; the newest is news."""
         await self.recall()
         del self.records[-1:]
-        proof = await self._chain.exec_certificate(newest.vertex_id)
-        assert proof is not None, "published"
-        self.add(newest, proof)
+        self.add(newest, await self._chain.exec_certificate(newest.vertex_id))
 
-    def add(self, vertex: Vertex, proof: Certificate, sent: int = 0, wall_s: float = 0.0) -> None:
+    def add(
+        self, vertex: Vertex, proof: Certificate | None, sent: int = 0, wall_s: float = 0.0
+    ) -> None:
         """A vertex was published, on which we spent so many bytes and seconds."""
         self.records.append(_record_of(vertex, proof, self.loss_nats, sent, wall_s))
         del self.records[:-ROUNDS_LISTED_MAX]

@@ -7,6 +7,7 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.chunking import Manifest, cut
 from daa_dag.ids import BlobRoot, NodeId
+from daa_node.checkpoints import epochs
 from daa_node.checkpoints.pages import REQUEST, page_bytes_max, whole_page
 from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import intact
@@ -177,6 +178,19 @@ class Peers:
             return await self._requests.ask(peer_id, REQUEST, body, bytes_max)
 
         return await whole_page(ask, tip, validators)
+
+    async def ask_epochs(self, node: NodeId, tip: Block) -> list[Page]:
+        """Epochs that are over, right above `tip`, each by one certificate; nothing verified.
+
+        Raises Unavailable or PeerFault.
+        """
+        peer_id, limits = self._contacts.peer_of(node), self._sizes.limits
+        if peer_id is None:
+            raise Unavailable(f"{node.hex()[:8]} is not connected")
+        answer = await self._requests.ask(
+            peer_id, epochs.REQUEST, tip.id, epochs.answer_bytes_max(limits)
+        )
+        return epochs.decode_epochs(answer, limits)
 
     def _members_after(self, node: NodeId) -> list[Source]:
         """That one, then the members within reach, by turns of our own."""

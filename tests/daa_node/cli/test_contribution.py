@@ -47,18 +47,20 @@ def test_rounds_that_never_end_take_no_room() -> None:
 
 def test_a_terminal_sees_a_bar_and_a_log_sees_lines_now_and_then() -> None:
     shown: list[str] = []
-    bar, lines = Progress(True, shown.append), Progress(False, shown.append)
+    drawn: list[str] = []
+    bar, lines = Progress(drawn.append, shown.append), Progress(None, shown.append)
 
     def coming(here: int) -> dict[str, Any]:
         return {"name": names.STATE_COMING, "height": 304, "bytes": here, "bytes_due": 4000}
 
     bar.note(coming(2000), 0.0)
-    assert shown == ["\r\x1b[Kstate    304 [############............] 2.0 kB of 4.0 kB"]
+    assert drawn == ["state    304 [############............] 2.0 kB of 4.0 kB"]
+    assert shown == []
     bar.note(coming(4000), 0.1)
-    assert shown[-1] == "\n"
+    assert shown == ["state    304 [########################] 4.0 kB of 4.0 kB"]
     shown.clear()
     for tenth in range(100):
         lines.note(coming(tenth), tenth / 10)
     assert len(shown) == 2  # ten seconds
     lines.note(coming(4000), 10.0)
-    assert shown[-1].endswith("4.0 kB of 4.0 kB\n")
+    assert shown[-1].endswith("4.0 kB of 4.0 kB")

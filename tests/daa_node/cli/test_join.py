@@ -18,7 +18,7 @@ from daa_node.cli import join
 from daa_node.cli.join import Hands, Wanted
 from daa_node.cli.speed import Speed
 from daa_node.cli.trusted import read_trusted
-from daa_node.errors import PeerFault, Unavailable, UserError
+from daa_node.errors import PeerFault, StorageFailed, Unavailable, UserError
 from daa_node.network.invite_text import Invite, decode_invite, encode_invite
 from daa_node.seams import Address, BlobStore, PeerId
 from tests.daa_node.agreement.memory_disk import Disk
@@ -111,6 +111,7 @@ class Person:
     free_bytes: int = 10**12
     ran: list[Path] = field(default_factory=list)
     said: str = ""
+    fails: str = ""  # what a disk that fills up says
 
     async def joins(self, text: str, trust: str | None = None) -> str:
         """What it is told is wrong; empty if nothing is."""
@@ -118,7 +119,7 @@ class Person:
             measure=lambda _made, _home: SPEED,
             free_bytes=lambda _path: self.free_bytes,
             confirm=lambda: self.answers,
-            run=lambda wanted, joined: self.ran.append(wanted.directory),
+            run=lambda wanted, joined: self._run(wanted),
         )
         wanted = Wanted(self.root, self.answers, trust, "edge", with_parent=False)
         try:
@@ -126,6 +127,11 @@ class Person:
         except UserError as refused:
             return str(refused)
         return ""
+
+    def _run(self, wanted: Wanted) -> None:
+        self.ran.append(wanted.directory)
+        if self.fails:
+            raise StorageFailed(self.fails)
 
 
 @pytest.fixture
@@ -149,6 +155,20 @@ async def test_one_line_makes_a_node_comes_in_and_runs(
         assert words in told
     assert "32 of a round's 32 steps fit" in told
     assert "not measured: nobody has tried to dial this machine" in told
+
+
+async def test_a_disk_that_fills_up_later_is_named_and_the_same_line_goes_on(
+    person: Person,
+) -> None:
+    person.fails = "cannot write eve/work.tmp/states.ab.partial: No space left on device"
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        said = await person.joins(text)
+        assert said.startswith(person.fails)
+        assert said.endswith("make room if the disk is full, and give the same line again")
+        person.fails = ""
+        assert await person.joins(text) == ""
+    assert person.ran == [person.root] * 2
 
 
 async def test_the_same_line_again_takes_up_the_same_node(person: Person) -> None:

@@ -85,6 +85,9 @@ class Around:
         page = await page_after(self._others.chain, tip.id)
         return decode_page(canonical.encode(page_value(page)), FACTS.limits)
 
+    async def ask_epochs(self, node: NodeId, tip: Block) -> list[Page]:
+        raise Unavailable("nobody here answers 'epochs'")
+
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         assert node == STRANGER
         manifest = await self._others.store.blob_manifest("deltas", root)

@@ -25,7 +25,7 @@ from daa_node.checkpoints.pages import (
     decode_page,
     page_value,
 )
-from daa_node.checkpoints.publish import Page
+from daa_node.checkpoints.publish import Page, Proved
 from daa_node.errors import PeerFault
 from daa_node.seams import BlobStore
 from tests.daa_node.agreement.memory_disk import MemoryStore
@@ -49,11 +49,11 @@ class Grown:
         await chain.open(self.world.first_vertex, self.world.genesis)
         return chain
 
-    def check(self, page: Page, tip: Block, parent: Vertex) -> list[tuple[Vertex, Certificate]]:
+    def check(self, page: Page, tip: Block, parent: Vertex) -> list[Proved]:
         check_page(page, tip, parent, self.world.validators())
         return list(page.vertices)
 
-    def check_first(self, page: Page) -> list[tuple[Vertex, Certificate]]:
+    def check_first(self, page: Page) -> list[Proved]:
         return self.check(page, self.world.genesis, self.world.first_vertex)
 
 
@@ -147,7 +147,8 @@ def with_result(page: Page, change: Callable[[ResultPayload], ResultPayload]) ->
     )
 
 
-def bad_signature(certificate: Certificate) -> Certificate:
+def bad_signature(certificate: Certificate | None) -> Certificate:
+    assert certificate is not None
     (signer, signature), *others = certificate.signatures
     flipped = bytes([signature[0] ^ 1]) + signature[1:]
     return replace(certificate, signatures=((signer, flipped), *others))
@@ -160,7 +161,9 @@ CHANGES: dict[str, Change] = {
     "a block is missing": lambda p: replace(p, blocks=(p.blocks[0], *p.blocks[2:])),
     "blocks out of order": lambda p: replace(p, blocks=p.blocks[::-1]),
     "a block twice": lambda p: replace(p, blocks=(p.blocks[0], *p.blocks)),
-    "an execution for a finalization": lambda p: replace(p, certificate=p.vertices[0][1]),
+    "an execution for a finalization": lambda p: replace(
+        p, certificate=cast(Certificate, p.vertices[0][1])
+    ),
     "one signature too few": lambda p: replace(
         p, certificate=replace(p.certificate, signatures=p.certificate.signatures[:2])
     ),

@@ -13,7 +13,6 @@ import pytest
 from daa_consensus.bft.events import Event, ExecSigned
 from daa_consensus.bft.messages import Block, OfferBody, SetPayload
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
-from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, ContributionRoot
 from daa_dag.retention import Prunable, Retention, prunable
 from daa_node.agreement import questions
@@ -25,6 +24,7 @@ from daa_node.agreement.recovery import RecoveryStore, Slot
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.checkpoints import page_server, restore, snapshots
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.publish import Proved
 from daa_node.checkpoints.writes import GroupWriter
 from daa_node.rounds.closing import Closing
 from daa_node.rounds.collect import Collection
@@ -189,9 +189,7 @@ def last_write_unfinished(patch: pytest.MonkeyPatch) -> None:
 def page_without_its_last_vertex(patch: pytest.MonkeyPatch) -> None:
     vertices_of = page_server._vertices_of
 
-    async def all_but_the_last(
-        chain: ChainStore, blocks: list[Block]
-    ) -> tuple[tuple[Vertex, Certificate], ...]:
+    async def all_but_the_last(chain: ChainStore, blocks: list[Block]) -> tuple[Proved, ...]:
         return (await vertices_of(chain, blocks))[:-1]
 
     patch.setattr(page_server, "_vertices_of", all_but_the_last)
