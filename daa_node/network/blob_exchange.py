@@ -240,9 +240,12 @@ class _Download:
         return self._shared.manifest
 
     async def _finish(self) -> None:
-        """All is here: commit it, and meanwhile tell those that spread it. Raises StorageFailed."""
+        """All is here: commit it, and meanwhile tell those that spread it. Raises as commit does.
+
+        Out of the nurseries nothing may come by itself: they would raise it in a group.
+        """
         assert self._writer is not None
-        failure: StorageFailed | None = None
+        failure: StorageFailed | Unavailable | None = None
         for source in self._sources.values():
             source.finish()
         async with trio.open_nursery() as nursery:
@@ -251,7 +254,7 @@ class _Download:
                 both.start_soon(self._bid_farewell)
                 try:
                     await self._writer.commit(self._want.durable)
-                except StorageFailed as fault:
+                except (StorageFailed, Unavailable) as fault:
                     failure = fault
             nursery.cancel_scope.cancel()
         if failure is not None:

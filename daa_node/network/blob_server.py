@@ -21,7 +21,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
-from weakref import WeakValueDictionary
 
 import trio
 
@@ -29,6 +28,7 @@ from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
+from daa_node.network.answering_turns import AnsweringTurns, in_turn
 from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
 from daa_node.network.spreading import SPREAD_KINDS, Part, Spreading
@@ -123,7 +123,7 @@ class BlobServer:
         self._strangers: Pace | None = None  # what all of them together may have
         self._turn = trio.Lock()  # of the stranger who is admitted next
         # Of each peer's sessions: however many it opens, it has one flow of our link, as others.
-        self._turns: WeakValueDictionary[NodeId, PromptLock] = WeakValueDictionary()
+        self._turns = AnsweringTurns()
         self._members_served = 0  # requests of theirs that are under way
         self._quiet = trio.lowlevel.ParkingLot()  # until none is, or only of who is last
         self.is_last: Callable[[NodeId], bool] = lambda _node_id: False  # of members, after others
@@ -143,7 +143,7 @@ class BlobServer:
 
     async def serve(self, stream: FrameStream) -> None:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
-        turn = self._turns.setdefault(stream.node_id, PromptLock())
+        turn = self._turns.of(stream.node_id)
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
             if self._is_member(stream.node_id):
@@ -167,7 +167,7 @@ class BlobServer:
         self._members_served += 1
         self._firsts_served += is_first
         try:
-            async with turn:
+            async with in_turn(stream, turn):
                 if not is_first:
                     await self._let_others_pass()
                 await self._answer(partial(self._send_whole, stream), request)

@@ -12,6 +12,7 @@ come in the order of the requests.
     ["share", kind, root, news heard,     -> ["shared", news, bitmap's bytes,
       [orphans], bitmap of what is here]       [[node, bitmap's bytes]]] + the bitmaps
     any                                   -> ["refused", reason]
+                                          or ["in turn"], again and again, and then the answer
 
 Whoever holds a blob whole spreads it among members (daa_dag.spread): a "share" says what of it came
 so far, and which chunks nobody else can bring; the first bitmap answers with what is to be asked
@@ -329,3 +330,6 @@ def _root_of(value: Any) -> BlobRoot:
 def _check_number(value: Any, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
         raise PeerFault("malformed", f"{value!r:.20} is no number from {low} to {high}")
+
+
+IN_TURN = _with_header(["in turn"])  # the request waits: others of the same peer are answered first
