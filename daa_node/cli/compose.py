@@ -302,6 +302,9 @@ class _Daemon:
             listen if self._simulated.bulk_dialable else None,
             self._shortage,
         )
+        self._bulk.on_opened = lambda peer_id, way: self._events.emit(
+            names.BULK_OPENED, peer=peer_id, way=way
+        )
         return self._bulk
 
     def _make_web(self) -> Web | None:
