@@ -4,7 +4,7 @@ A request that waits for its turn is told so every few seconds: what is before i
 slow link, and the peer must not take a busy node for a dead one.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
@@ -37,21 +37,26 @@ async def in_turn(stream: FrameStream, turn: PromptLock) -> AsyncIterator[None]:
         async with turn:
             yield
         return
-    began = trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_say_so, stream, began)
-        await turn.acquire()
-        began.set()  # a word that is on its way leaves first: half a frame would end the session
+    await patiently(stream, turn.acquire)
     try:
         yield
     finally:
         turn.release()
 
 
-async def _say_so(stream: FrameStream, began: trio.Event) -> None:
+async def patiently(stream: FrameStream, wait: Callable[[], Awaitable[None]]) -> None:
+    """Until `wait`, which raises nothing, is over; meanwhile the peer hears that it goes on."""
+    over = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_say_so, stream, over)
+        await wait()
+        over.set()  # a word that is on its way leaves first: half a frame would end the session
+
+
+async def _say_so(stream: FrameStream, over: trio.Event) -> None:
     with suppress(Unavailable):  # it is gone: the answer finds that out
         while True:
             with trio.move_on_after(IN_TURN_EVERY_S):
-                await began.wait()
+                await over.wait()
                 return
             await stream.send_frame(IN_TURN)

@@ -19,6 +19,7 @@ async def frame_of(lease: Lease) -> bytes:
     frame = await lease.stream.receive_frame(BULK_ANSWER_TIMEOUT_S)
     if frame is None:
         raise Unavailable("closed the session")
+    await lease.came(len(frame))
     return frame
 
 

@@ -46,6 +46,7 @@ from daa_node.network.blob_source import (
     Opened,
     Told,
 )
+from daa_node.network.link_limits import LinkLimits
 from daa_node.network.relay_source import RelaySource
 from daa_node.network.session_pool import SessionPool, Source
 from daa_node.network.spreading import SPREAD_KINDS, Part, Swarm
@@ -105,11 +106,13 @@ class BlobFetcher:
         bulk: BulkTransport,
         on_fault: OnFault,
         swarm: Swarm | None = None,
+        limits: LinkLimits | None = None,
     ) -> None:
         """Without a `swarm` all comes from those that have a blob whole."""
+        self._limits = limits
         self._swarm = swarm
         self._local = local
-        self._pool = SessionPool(bulk)
+        self._pool = SessionPool(bulk, None if limits is None else limits.came)
         self.waits = self._pool.waits
         self._on_fault = on_fault
         self.received_bytes = 0
@@ -162,6 +165,8 @@ class BlobFetcher:
         download = _Download(want, shared, inbox, open_writer, first, more, are_enough)
         try:
             with trio.fail_after(deadline_s):
+                if self._limits is not None:
+                    await self._limits.until_may_fetch()
                 return await download.run(sources, deadline_s)
         except trio.TooSlowError:
             why = download.why(f"not whole after {deadline_s} s")

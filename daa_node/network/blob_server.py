@@ -28,7 +28,8 @@ from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
-from daa_node.network.answering_turns import AnsweringTurns, in_turn
+from daa_node.network.answering_turns import AnsweringTurns, in_turn, patiently
+from daa_node.network.link_limits import LinkLimits
 from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
 from daa_node.network.spreading import SPREAD_KINDS, Part, Spreading
@@ -109,6 +110,7 @@ class BlobServer:
         votes: Callable[[NodeId], bool] | None = None,
         for_members: Set[str] = frozenset(),
         spreading: Spreading | None = None,
+        limits: LinkLimits | None = None,
     ) -> None:
         """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks.
 
@@ -116,6 +118,7 @@ class BlobServer:
         are told of the kinds `for_members` that they are not here. Without `spreading` whoever asks
         for a part is told to ask for the whole.
         """
+        self._limits = limits
         self._spreading = spreading
         self._untaken = untaken or Untaken()
         self._is_member = is_member
@@ -179,6 +182,7 @@ class BlobServer:
 
     async def _share(self, stream: FrameStream, request: ShareRequest) -> None:
         try:
+            self._check_budget(request)
             if self._spreading is None or request.kind not in SPREAD_KINDS:
                 raise _Refuse(Refusal.UNKNOWN)
             if not self.may_show(request.kind, request.root):
@@ -192,6 +196,10 @@ class BlobServer:
             answer = encode_refused(refusal.reason)
         await self._send_whole(stream, answer)
 
+    def _check_budget(self, request: Request) -> None:
+        if self._limits is not None and not self._limits.may_serve(request.kind, request.root):
+            raise _Refuse(Refusal.SPENT)
+
     async def _let_others_pass(self) -> None:
         with trio.move_on_after(LAST_WAITS_S):
             while self._firsts_served:
@@ -199,6 +207,7 @@ class BlobServer:
 
     async def _answer(self, send: Send, request: Request) -> None:
         try:
+            self._check_budget(request)
             match request:
                 case FindRequest():
                     await self._send_found(send, request)
@@ -242,12 +251,25 @@ class BlobServer:
     async def _send_whole(self, stream: FrameStream, frame: Piece) -> None:
         votes = self._votes(stream.node_id)
         with self.upload.sends(stream.node_id, len(frame)) if votes else nullcontext():
+            up = None if self._limits is None else self._limits.up
+            if up is not None and not up.take_at_once(len(frame)):
+                await patiently(stream, partial(up.take, len(frame)))
             await stream.send_frame(frame)
-        self.sent_bytes += len(frame)
+        self._note_left(len(frame))
 
     async def _send_pieces(self, stream: FrameStream, answer: Answer, frame: Piece) -> None:
-        await answer.send(stream.send_frame, in_pieces(frame))
-        self.sent_bytes += len(frame)
+        async def send(piece: Piece) -> None:
+            if self._limits is not None and not self._limits.up.take_at_once(len(piece)):
+                await self._limits.up.take(len(piece))
+            await stream.send_frame(piece)
+
+        await answer.send(send, in_pieces(frame))
+        self._note_left(len(frame))
+
+    def _note_left(self, size_bytes: int) -> None:
+        self.sent_bytes += size_bytes
+        if self._limits is not None:
+            self._limits.count(size_bytes)
 
     async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)

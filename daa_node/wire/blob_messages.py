@@ -54,6 +54,7 @@ assert _LENGTH.size + HEADER_BYTES_MAX + ANSWER_BYTES_MAX <= FRAME_BYTES_MAX
 class Refusal(StrEnum):
     UNKNOWN = "unknown"  # we do not hold that blob
     DAMAGED = "damaged"  # its manifest on our disk is no longer what it was
+    SPENT = "spent"  # our day's data are: it says nothing of what we hold
     TOO_MUCH = "too-much"  # more in one request than an answer holds, or no such chunk
 
 
