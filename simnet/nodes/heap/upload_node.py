@@ -25,8 +25,8 @@ from daa_dag.fetch import (
 )
 from daa_dag.ids import NodeId
 from daa_dag.spread import ORPHANS_MAX, Patience, indices_of, shuffled
-from daa_node.network.blob_exchange import STALL_S
 from daa_node.network.blob_source import SHARE_WAIT_CHUNK_S, SHARE_WAIT_S, SHARE_WAIT_S_MAX
+from daa_node.network.stall import STALL_S
 from simnet.nodes.heap.fetch_node import name_of, number_of
 from simnet.nodes.heap.gossip_core import HEADER_BYTES, key_of
 from simnet.world.links import NS

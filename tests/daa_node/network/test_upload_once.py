@@ -5,8 +5,8 @@ import trio
 
 from daa_dag.spread import SPREAD_CHUNKS_MIN, mask_of
 from daa_node.errors import StorageFailed, Unavailable
-from daa_node.network.blob_exchange import STALL_S
 from daa_node.network.spreading import SHARES_AT_ONCE, SHARES_PER_S, Part
+from daa_node.network.stall import STALL_S
 from daa_node.seams import FrameStream
 from daa_node.wire.blob_messages import (
     Chunks,
