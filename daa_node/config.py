@@ -21,7 +21,13 @@ from daa_node.training.base_config import ModelPlaces
 from daa_node.training.config import TrainerConfig
 from daa_node.training.data_places import DataPlaces
 
-SAFE_KEYS = ("log.file_bytes_max", "log.files_max")
+SAFE_KEYS = (
+    "log.file_bytes_max",
+    "log.files_max",
+    "network.upload_mbit_s",
+    "network.download_mbit_s",
+    "network.data_gb_a_day",
+)
 
 
 class NodeConfig(BaseModel):
@@ -70,6 +76,14 @@ def changed(old: NodeConfig, new: NodeConfig) -> tuple[list[str], list[str]]:
     before = dict(values(old))
     keys = [".".join(path) for path, value in values(new) if before[path] != value]
     return [k for k in keys if k in SAFE_KEYS], [k for k in keys if k not in SAFE_KEYS]
+
+
+def taken_over(old: NodeConfig, new: NodeConfig) -> NodeConfig:
+    """The old settings with what a running daemon takes over of the new ones."""
+    limits = ("upload_mbit_s", "download_mbit_s", "data_gb_a_day")
+    safe = {key: getattr(new.network, key) for key in limits}
+    network = old.network.model_copy(update=safe)
+    return old.model_copy(update={"log": new.log, "network": network})
 
 
 def reference(model: type[BaseModel] = NodeConfig, indent: str = "") -> Iterator[str]:

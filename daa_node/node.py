@@ -49,6 +49,7 @@ class _Node:
             await wiring.open_chain(await _outliving_workers(parts.trainer.initial_state))
         agreement = await wiring.restore_agreement()
         await wiring.kept_health.load()
+        await wiring.limits.load()
         disputes, canaries = wiring.make_disputes(agreement)
         runner, scout, catch_up = await wiring.make_runner(agreement, disputes)
         loop = wiring.make_loop(runner, catch_up, agreement, self._drain)
@@ -83,6 +84,7 @@ class _Node:
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)
             nursery.start_soon(wiring.kept_health.run)
+            nursery.start_soon(wiring.limits.run)
             job = parts.genesis.job
             if job.spot_checks.is_on and job.model.is_canonical:
                 nursery.start_soon(canaries.run)
@@ -94,6 +96,7 @@ class _Node:
             reason = await self._live(loop, runner, agreement)
             nursery.cancel_scope.cancel()
         await wiring.kept_health.save()
+        await wiring.limits.save()
         parts.events.emit(events.NODE_STOPPED, reason=reason)
         return reason
 

@@ -18,6 +18,7 @@ from daa_node.gateway.front_desk import Desk
 from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
+from daa_node.network.config import NetworkConfig
 from daa_node.observability.events import EventLog
 from daa_node.rounds.first_weights import ReadFile
 from daa_node.seams import (
@@ -107,4 +108,5 @@ class NodeParts:
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None
     read_first_weights: ReadFile = lambda: None  # see rounds.first_weights
+    network_now: Callable[[], NetworkConfig] | None = None  # its settings change while it runs
     anchor: VertexId | None = None  # of the one past that the operator trusts

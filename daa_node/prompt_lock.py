@@ -16,11 +16,21 @@ class PromptLock:
     def __init__(self) -> None:
         self._lock = trio.Lock()
 
-    async def __aenter__(self) -> None:
+    @property
+    def is_free(self) -> bool:
+        return not self._lock.locked()
+
+    async def acquire(self) -> None:
         try:
             self._lock.acquire_nowait()
         except trio.WouldBlock:
             await self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
 
     async def __aexit__(
         self,

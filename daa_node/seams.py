@@ -185,6 +185,9 @@ class Circuits(Protocol):
         """Whether we are connected with it through a relay."""
 
 
+IDLE_TIMEOUT_S = 120.0  # without a frame a session is over
+
+
 class FrameStream(Protocol):
     """Sealed frames of the bulk channel: AEAD, ordered, at most wire.limits.FRAME_BYTES_MAX."""
 
@@ -193,8 +196,11 @@ class FrameStream(Protocol):
 
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None: ...
 
-    async def receive_frame(self) -> bytes | None:
-        """None at a clean end. Raises PeerFault for a frame that does not open or is too large."""
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes | None:
+        """None at a clean end. Raises PeerFault for a frame that does not open or is too large.
+
+        Raises Unavailable when none begins `within_s`, or one that has begun comes to no end.
+        """
 
     async def aclose(self) -> None: ...
 
@@ -226,7 +232,10 @@ class BlobWriter(Protocol):
         """Of what was written, those chunks one after another. Raises StorageFailed."""
 
     async def commit(self, durable: bool = True) -> None:
-        """Visible once this returns; needs missing() == []. Raises StorageFailed."""
+        """Visible once this returns; needs missing() == []. Raises StorageFailed.
+
+        Raises Unavailable where bytes are not all that must come, as in simulated bulk.
+        """
 
 
 class BlobStore(Protocol):

@@ -30,6 +30,7 @@ from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Monitor
+from daa_node.bulk_wiring import BulkWiring
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
@@ -45,20 +46,17 @@ from daa_node.errors import Unavailable
 from daa_node.gateway.volunteers import door_for_both
 from daa_node.gateway_wiring import GatewayWiring
 from daa_node.genesis import GENESIS_REQUEST, chain_facts, check_rules_of, round_rules
-from daa_node.network.blob_exchange import BlobFetcher
-from daa_node.network.blob_server import BlobServer
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.discovery import Discovery, OwnRecord
 from daa_node.network.gossip import Gossip
 from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
 from daa_node.network.holders import Holders
+from daa_node.network.link_limits import Budget
 from daa_node.network.mailbox import Mailbox
 from daa_node.network.reachability import Reachability
 from daa_node.network.relaying import CAPABILITY, Relaying
 from daa_node.network.requests import Requests
-from daa_node.network.session_pool import Source
-from daa_node.network.spreading import SALT_BYTES, Spreading, Swarm, UnderWay
 from daa_node.node_parts import NodeParts
 from daa_node.rounds.catch_up import CatchUp, far_behind
 from daa_node.rounds.claims import Claims
@@ -71,10 +69,9 @@ from daa_node.spot_checks.calibration import Calibration
 from daa_node.spot_checks.canaries import Canaries, Others
 from daa_node.spot_checks.checks import SpotChecks
 from daa_node.spot_checks.continuity import named_fault
-from daa_node.training.boundaries import BOUNDARIES, DISPUTED
+from daa_node.training.boundaries import BOUNDARIES
 from daa_node.wire import protocols
 
-STATES_FOR_MEMBERS = frozenset({BOUNDARIES, DISPUTED})  # kinds of blobs
 DISK_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # our own files, of any epoch
 
 
@@ -94,11 +91,9 @@ class Wiring:
         self.holders = Holders(parts.transport, self._directory)
         self.relaying = self._make_relaying()
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
-        self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
-        self.swarm = Swarm(UnderWay(), self._member_source, lambda: parts.entropy.bytes(SALT_BYTES))
-        self.spreading = Spreading(lambda: len(self._directory.members()), self.swarm)
-        self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault, self.swarm)
-        self._server = self._make_server()
+        around = self._directory, self.contacts, self._requests, self.validators
+        self._bulk = bulk = BulkWiring(parts, *around)
+        self.limits, self._fetcher, self._server = bulk.limits, bulk.fetcher, bulk.server
         check_rules = check_rules_of(job)
         delta_bytes_max = job.updates.delta_format.size_bytes_max(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)
@@ -108,7 +103,8 @@ class Wiring:
             self.contacts,
             parts.work_store,
             Sizes(self._limits, delta_bytes_max, fetch_s, check_rules.boundary_chunks),
-            lambda root: self.spreading.sent_bytes(("updates", root)),
+            bulk.sent_of,
+            self.limits.note_own,
         )
         self.health = HealthRecords(self.me, self._why_excluded, parts.events)
         self.kept_health = KeptHealth(self.health, parts.work_store, parts.events)
@@ -138,6 +134,7 @@ class Wiring:
             self.contacts.fault,
             job.agreement.delta_ms / 1e3,
         )
+        self.limits.letters_bytes = lambda: self._mailbox.bytes_sent + self._mailbox.bytes_received
         self._member_list = MemberList(
             self.me, self.validators, self._directory, self._mailbox, parts.events
         )
@@ -154,24 +151,6 @@ class Wiring:
         found = Reachability(*outside, parts.entropy, parts.events, insists)
         around = parts.transport, contacts, self._directory
         return Relaying(found, parts.circuits, *around, parts.events)
-
-    def _make_server(self) -> BlobServer:
-        parts = self._parts
-        shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
-        shelves |= dict.fromkeys(STATES_FOR_MEMBERS, parts.work_store)
-        return BlobServer(
-            shelves,
-            parts.chain_store,
-            lambda node: node in self._directory.members(),
-            self._requests.untaken,
-            votes=lambda node: node in self.validators.now.committee.stake_of,
-            for_members=STATES_FOR_MEMBERS,
-            spreading=self.spreading,
-        )
-
-    def _member_source(self, node: NodeId) -> Source | None:
-        peer_id = self.contacts.peer_of(node) if node in self.contacts.members() else None
-        return None if peer_id is None else Source(node, peer_id)
 
     def _why_excluded(self, node: NodeId) -> str | None:
         """What puts somebody out here: never a score."""
@@ -358,6 +337,7 @@ class Wiring:
             lambda: trainer.pid is not None,
             drain,
             self.health.is_last,
+            lambda: self.limits.budget is Budget.SPENT,
         )
         return AutonomyLoop(runner, catch_up, monitor, self._parts.events)
 
@@ -432,7 +412,7 @@ class Wiring:
         parts.transport.set_handler(protocols.HELLO, hello.serve)
         parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
         parts.transport.set_record_judge(discovery.judge_record)
-        self._bulk.set_handler(self._server.serve, is_member)
+        self._bulk.open(is_member)
         Pages(self.chain).serve(self._requests)
         self._requests.register(GENESIS_REQUEST, self._tell_genesis)
         self._requests.register(STANDING_REQUEST, self._views.answer)
@@ -483,6 +463,7 @@ class Wiring:
             calibration_of=lambda node: self.calibration.of(node) if checks_are_on else None,
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
+            link=self.limits.standing,
             trainer_pid=lambda: parts.trainer.pid,
             gateway=lambda: None if self._gateway is None else self._gateway.standing(),
             reachability=self.relaying.standing,

@@ -8,9 +8,15 @@ identity/session.py. Then the initiator dials one of the responder's endpoints a
                             <--     proof of its own
     frames                     <->  frames
 
-If no endpoint answers, or the peer names none (a browser, a node behind a relay), the initiator
-says "relay" on the stream and the same frames run there. Whichever path takes the token first has
-the session: keys never serve two paths, so no counter is used twice.
+If no endpoint answers, or the peer names none (a node behind a router), the initiator names its own
+on the stream, and the responder, if we are a member to it, dials them with the same token and
+proofs. If that is no way, either, one of them says "relay", and the same frames run on the stream:
+
+    "dial", endpoints           -->
+    token, proof                -->  at the initiator's listener     or <--  "relay"
+
+Whichever path takes the token first has the session: keys never serve two paths, so no counter is
+used twice.
 
 Who gets a session is told in bulk_places, who is dialled in bulk_dialer.
 
@@ -22,11 +28,12 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
 from daa_dag.ids import NodeId
+from daa_node.adapters.bulk_arrivals import Arrivals
 from daa_node.adapters.bulk_dialer import EndpointDialer
 from daa_node.adapters.bulk_places import SESSIONS_MAX, SessionPlaces
 from daa_node.adapters.bulk_sockets import host_at, host_of, read_up_to, tune
@@ -53,6 +60,8 @@ from daa_node.identity.session import (
     Remote,
     Responder,
     SessionKeys,
+    dial_word,
+    endpoints_of_word,
     refusal,
 )
 from daa_node.identity.session_tokens import TOKEN_LIFETIME_S, TokenTable
@@ -71,10 +80,12 @@ from daa_node.wire.framing import read_message_or_end, write_message
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
 
+# whom we opened a session with, and how its frames go: "dialled", "dialled_by_peer", "over_stream"
+OnOpened = Callable[[PeerId, str], None]
 NodeOf = Callable[[PeerId], NodeId | None]  # whom the peer's record, or its hello, proved it to be
 
 RELAY = b"relay"
-WORD_BYTES_MAX = 16
+WORD_BYTES_MAX = 1024  # eight endpoints
 # Four messages and a few signatures; the rest is the slowest link that we would want to use.
 HANDSHAKE_TIMEOUT_S = 10.0
 PREFACE_TIMEOUT_S = 5.0
@@ -122,6 +133,7 @@ class BulkChannel:
         self._node_of = node_of
         self._on_fault = on_fault
         self._listen = listen
+        self.on_opened: OnOpened = lambda _peer_id, _way: None
         self._handler: FrameHandler | None = None
         self._is_member: IsMember = _nobody
         # as a number, once we listen
@@ -129,6 +141,7 @@ class BulkChannel:
         self._port = 0
         self._tokens = TokenTable()
         self._places = SessionPlaces(lambda peer_id: self._is_member(peer_id))
+        self._arrivals = Arrivals()
         self._dialer = EndpointDialer()
         self._unproven = WaitingRoom(UNPROVEN_SOCKETS_MAX)
         self._shortage = shortage or Shortage()
@@ -169,16 +182,37 @@ class BulkChannel:
         try:
             with _in_time("open a session"):
                 keys = await self._agree(control, remote)
-            stream = await self._dialer.dial(peer_id, keys)
-            if stream is not None:
-                return SealedStream(SocketPipe(stream), keys)
-            with _in_time("relay a session"):
-                await write_message(control, RELAY)
-            handed_over = True
-            return SealedStream(RelayPipe(control), keys)
+            stream, way = await self._dialer.dial(peer_id, keys), "dialled"
+            if stream is None:
+                stream, way = await self._be_dialled(control, keys, peer_id), "dialled_by_peer"
+            handed_over = stream is None
+            self.on_opened(peer_id, "over_stream" if stream is None else way)
+            return SealedStream(RelayPipe(control) if stream is None else SocketPipe(stream), keys)
         finally:
             if not handed_over:
                 await close_quietly(control)
+
+    async def _be_dialled(
+        self, control: ByteStream, keys: SessionKeys, peer_id: PeerId
+    ) -> trio.SocketStream | None:
+        """The socket that the peer opened; None if the session goes on over the stream."""
+        endpoints = self._endpoints()
+        with _in_time("open a socket, or relay a session"):
+            if not endpoints:
+                await write_message(control, RELAY)
+                return None
+            self._tokens.issue(keys, peer_id, trio.current_time())
+            try:
+                with self._arrivals.expect(keys.token) as arrival:
+                    await write_message(control, dial_word(endpoints))
+                    word = await arrival.or_word(control, WORD_BYTES_MAX)
+                    if arrival.stream is not None:
+                        return arrival.taken()
+            finally:
+                unspent = self._tokens.withdraw(keys.token)
+        if word == RELAY and unspent:
+            return None
+        raise Unavailable("the peer has hung up")
 
     async def _agree(self, control: ByteStream, remote: Remote) -> SessionKeys:
         initiator = Initiator(self._local, remote, self._entropy.bytes(NONCE_BYTES))
@@ -233,14 +267,35 @@ class BulkChannel:
         finally:
             # whatever this stream says, a session that has its socket is no longer its business
             unspent = self._tokens.withdraw(keys.token)
-        if word == RELAY and unspent:
-            await self._serve(RelayPipe(control), keys, peer_id)
+        if not word or not unspent:
+            return
+        if word != RELAY:
+            stream = await self._dial_back(peer_id, keys, word)
+            if stream is not None:
+                await close_quietly(control)
+                await self._serve(SocketPipe(stream), keys, peer_id)
+                return
+            with _in_time("relay a session"):
+                await write_message(control, RELAY)
+        await self._serve(RelayPipe(control), keys, peer_id)
+
+    async def _dial_back(
+        self, peer_id: PeerId, keys: SessionKeys, word: bytes
+    ) -> trio.SocketStream | None:
+        """Whoever is no member could have us dial anybody. Raises PeerFault for another word."""
+        endpoints = endpoints_of_word(word)
+        if not self._is_member(peer_id):
+            return None
+        return await self._dialer.dial(peer_id, replace(keys, endpoints=endpoints))
 
     async def _on_socket(self, stream: trio.SocketStream) -> None:
         """A socket from anyone at all: 64 bytes decide."""
         try:
             admitted = await self._admit(stream)
-            if admitted is not None:
+            if admitted is not None and admitted[0].is_initiator:  # the session is of our asking
+                await stream.send_all(admitted[0].welcome_proof())
+                self._arrivals.give(admitted[0].token, stream)
+            elif admitted is not None:
                 keys, peer_id = admitted
                 with self._places.hold(peer_id):
                     await stream.send_all(keys.welcome_proof())

@@ -17,10 +17,9 @@ from daa_node.errors import Unavailable
 from daa_node.identity.frames import DATA, END, HEADER_BYTES, TAG_BYTES, read_header
 from daa_node.identity.session import SessionKeys
 from daa_node.prompt_lock import PromptLock
-from daa_node.seams import ByteStream
+from daa_node.seams import IDLE_TIMEOUT_S, ByteStream
 from daa_node.wire.limits import FRAME_BYTES_MAX
 
-IDLE_TIMEOUT_S = 120.0
 # A full frame at 17 kB/s; whoever is slower than that holds a session for nothing.
 FRAME_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 1.0
@@ -123,7 +122,7 @@ class SealedStream:
             with self._whole(FRAME_TIMEOUT_S, f"took over {FRAME_TIMEOUT_S} s to take a frame"):
                 await self._pipe.send_all(target[:size_bytes])
 
-    async def receive_frame(self) -> bytes | None:
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes | None:
         """The next payload; None at the peer's end frame. Raises PeerFault and Unavailable.
 
         Not to be called again after it was cancelled: half a frame may be lost.
@@ -132,7 +131,7 @@ class SealedStream:
             return None
         if self._broken:
             raise Unavailable("the session is broken")
-        with self._whole(IDLE_TIMEOUT_S, "fell silent") as scope:
+        with self._whole(within_s, "fell silent") as scope:
             await self._fill(memoryview(self._header))
             sealed_bytes, kind = read_header(self._header, self._received_bytes_max)
             if len(self._incoming) < sealed_bytes:

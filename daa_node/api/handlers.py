@@ -68,6 +68,7 @@ class Live:
     calibration_of: Callable[[NodeId], Mapping[str, Any] | None]  # our device with that member's
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
+    link: Callable[[], Mapping[str, Any] | None]  # its caps and budget; None: there are none
     trainer_pid: Callable[[], int | None]
     gateway: Callable[[], Mapping[str, Any] | None]  # None: this node is none
     reachability: Callable[[], Mapping[str, Any]]  # of this node, by others' dials
@@ -142,6 +143,7 @@ class Handlers:
             "decisions": live.decisions(),
             "bytes_sent": live.bytes_sent(),
             "bytes_received": live.bytes_received(),
+            "link": live.link(),
             "done": live.ended() is not None,
             "ended_because": live.ended(),
             "anon_rss_bytes": who.process.anon_rss_bytes(),

@@ -51,6 +51,7 @@ class Snapshot:
     us_per_step: float | None  # None: never measured
     upload_bytes_per_s: float | None
     receivers: int  # how many peers fetch our update
+    data_spent: bool = False  # the day's budget is: nobody could have our contribution
     ahead_s: float = 0.0  # for how long we have trained on, towards this round
 
 
@@ -85,6 +86,7 @@ class Monitor:
         trainer_ready: Callable[[], bool],
         drain: trio.Event,
         is_last: Callable[[NodeId], bool] = lambda _node_id: False,
+        data_spent: Callable[[], bool] = lambda: False,
     ) -> None:
         self.is_last = is_last  # whoever stands so low with us that nobody waits for it
         self.meters = Meters()
@@ -94,6 +96,7 @@ class Monitor:
         self._upload = upload
         self._trainer_ready = trainer_ready
         self._drain = drain
+        self._data_spent = data_spent
 
     def reachable(self) -> set[NodeId]:
         """Members that we have a connection with, and ourselves."""
@@ -123,6 +126,7 @@ class Monitor:
             is_contributor=share is not None,
             is_written_to=me in validators.listeners,
             draining=self._drain.is_set(),
+            data_spent=self._data_spent(),
             quarantine=agreement.quarantine(),
             job_ended=runner.ended(),
             rounds_behind=max(

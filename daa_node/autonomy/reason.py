@@ -131,6 +131,8 @@ def _action(s: Snapshot) -> tuple[Action, str]:
         return Action.SERVE, f"quarantined: {s.quarantine}"
     if not s.is_contributor:
         return Action.SERVE, "not a contributor of this network"
+    if s.data_spent:
+        return Action.SERVE, "today's data (network.data_gb_a_day) are spent: until midnight UTC"
     if not s.trainer_ready:
         return Action.TRAIN, f"round {s.round} is open; our worker is starting, perhaps in time"
     return Action.TRAIN, f"round {s.round} is open and a quorum is reachable"

@@ -85,6 +85,7 @@ SHOWN = {
     names.PEER_REFUSED,
     names.CONFIG_RELOADED,
     names.JOB_ENDED,
+    names.DATA_BUDGET,
 }
 
 # Kinds of the work store that come and go with rounds and checks, in a few sizes: see spare_files.
@@ -279,6 +280,7 @@ class _Daemon:
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
+                    network_now=lambda: self._config.network,
                     anchor=self._anchor,
                 )
                 reason = await run_node(self._simulated.disguise(honest))
@@ -301,6 +303,9 @@ class _Daemon:
             on_fault,
             listen if self._simulated.bulk_dialable else None,
             self._shortage,
+        )
+        self._bulk.on_opened = lambda peer_id, way: self._events.emit(
+            names.BULK_OPENED, peer=peer_id, way=way
         )
         return self._bulk
 
@@ -347,7 +352,7 @@ class _Daemon:
             report.note(f"settings not reloaded: {refused}")
             return
         taken, waiting = node_config.changed(self._config, new)
-        self._config = self._config.model_copy(update={"log": new.log})
+        self._config = node_config.taken_over(self._config, new)
         self._events.emit(names.CONFIG_RELOADED, changed=taken, needs_restart=waiting)
 
     def _write(self, event: Event) -> None:

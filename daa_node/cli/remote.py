@@ -60,6 +60,8 @@ def status(root: Path, as_json: bool) -> None:
         f"bytes       {report.size(answer['bytes_sent'])} sent, "
         f"{report.size(answer['bytes_received'])} received"
     )
+    if answer["link"] is not None:
+        report.put(f"link        {link_line(answer['link'])}")
     report.put(f"memory      {report.size(answer['anon_rss_bytes'])}")
     if answer["calibration"] is not None:
         for line in device_lines(answer["calibration"]):
@@ -89,6 +91,25 @@ def reach_line(standing: Mapping[str, Any]) -> str:
     seen, relays = ", ".join(standing["seen_at"]), ", ".join(standing["relays"])
     told = f"{standing['reach']}: {standing['why']}{f', seen at {seen}' if seen else ''}"
     return f"{told}{f'; through {relays}' if relays else ''}"
+
+
+def link_line(standing: Mapping[str, Any]) -> str:
+    """Its caps, and what is left of the day's data."""
+    caps = [
+        f"{way} at most {standing[f'{key}_mbit_s']:g} Mbit/s"
+        for way, key in (("up", "upload"), ("down", "download"))
+        if standing[f"{key}_mbit_s"] is not None
+    ]
+    if standing["budget_bytes_a_day"] is None:
+        return ", ".join(caps)
+    meaning = {
+        "open": "",
+        "saving": ": nothing of others is served until midnight UTC",
+        "spent": ": nothing is served or fetched until midnight UTC",
+    }[standing["budget"]]
+    spent = report.size(standing["spent_bytes_today"])
+    of = report.size(standing["budget_bytes_a_day"])
+    return ", ".join([*caps, f"{spent} of {of} spent today{meaning}"])
 
 
 def peers(root: Path, as_json: bool) -> None:

@@ -60,7 +60,7 @@ HOST_BYTES_MAX = 64  # an IPv6 address in text has at most 45
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the responder listens for sockets: an IP address in text, and a port."""
+    """Where a side listens for sockets: an IP address in text, and a port."""
 
     host: str
     port: int
@@ -94,11 +94,11 @@ class SessionKeys:
         return Opener(self.suite, self.receive_key, not self.is_initiator)
 
     def dial_proof(self) -> bytes:
-        """What the initiator sends after the token."""
+        """What whoever opens the socket sends after the token; mostly the initiator."""
         return _mac(self.dial_key, b"dial" + self.token)
 
     def welcome_proof(self) -> bytes:
-        """What the responder answers on the socket."""
+        """What the other side answers on the socket."""
         return _mac(self.dial_key, b"welcome" + self.token)
 
 
@@ -266,6 +266,17 @@ class Responder:
 def refusal(reason: str) -> bytes:
     """What a side sends in place of its next message."""
     return canonical.encode(["refused", reason[:REASON_CHARACTERS_MAX]])
+
+
+def dial_word(endpoints: tuple[Endpoint, ...]) -> bytes:
+    """What the initiator says for the responder to open the socket: where it listens itself."""
+    return canonical.encode(["dial", _dialled(endpoints)])
+
+
+def endpoints_of_word(word: bytes) -> tuple[Endpoint, ...]:
+    """Raises PeerFault."""
+    (endpoints,) = _fields_of(word, "dial", 2)
+    return _endpoints_of(endpoints)
 
 
 def _mac(key: bytes, words: bytes) -> bytes:

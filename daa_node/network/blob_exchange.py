@@ -46,9 +46,11 @@ from daa_node.network.blob_source import (
     Opened,
     Told,
 )
+from daa_node.network.link_limits import LinkLimits
 from daa_node.network.relay_source import RelaySource
 from daa_node.network.session_pool import SessionPool, Source
 from daa_node.network.spreading import SPREAD_KINDS, Part, Swarm
+from daa_node.network.stall import Stall
 from daa_node.seams import BlobStore, BlobWriter, BulkTransport
 from daa_node.wire.blob_messages import Shared
 
@@ -71,11 +73,6 @@ STAGGER_S_MAX = 5.0  # a quarter of what any answer may take
 # After enough sources have said that they lack a blob, the others have so long to say that they
 # hold it: a session and an answer, six round trips, where one takes half a second.
 LAST_CALL_S = 3.0
-# Where others fetch the same: without a chunk for so long since one could be asked, or for as long
-# as a session may take to open, holders are asked for everything, and so they are when at this pace
-# a quarter of the time would not do. No liar holds us up for longer.
-STALL_S = 4.0
-DUE_SHARE = 0.25
 SOURCES_MAX = 64  # of one blob, with those that holders name: each names eight
 FAREWELL_S = 0.1  # to tell holders that we have all, while it is being synced
 
@@ -105,11 +102,13 @@ class BlobFetcher:
         bulk: BulkTransport,
         on_fault: OnFault,
         swarm: Swarm | None = None,
+        limits: LinkLimits | None = None,
     ) -> None:
         """Without a `swarm` all comes from those that have a blob whole."""
+        self._limits = limits
         self._swarm = swarm
         self._local = local
-        self._pool = SessionPool(bulk)
+        self._pool = SessionPool(bulk, None if limits is None else limits.came)
         self.waits = self._pool.waits
         self._on_fault = on_fault
         self.received_bytes = 0
@@ -162,6 +161,8 @@ class BlobFetcher:
         download = _Download(want, shared, inbox, open_writer, first, more, are_enough)
         try:
             with trio.fail_after(deadline_s):
+                if self._limits is not None:
+                    await self._limits.until_may_fetch()
                 return await download.run(sources, deadline_s)
         except trio.TooSlowError:
             why = download.why(f"not whole after {deadline_s} s")
@@ -203,7 +204,7 @@ class _Download:
         self._closed: set[NodeId] = set()  # holders that are asked for what they offer, no more
         self._relays: set[NodeId] = set()  # that we take chunks from, and have not given up
         self._gained_s = 0.0  # when the last chunk came
-        self._offered_s: float | None = None  # since when a holder spreads it to us
+        self._stall = Stall()
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
         self._why: dict[NodeId, str] = {}
         self._declined: set[NodeId] = set()
@@ -219,6 +220,7 @@ class _Download:
             if self._want.manifest is not None:
                 await self._begin(self._want.manifest)
             self._began_s = self._gained_s = trio.current_time()
+            self._stall.begin(self._began_s)
             async with trio.open_nursery() as self._nursery:
                 self._welcome(sources)
                 try:
@@ -240,9 +242,12 @@ class _Download:
         return self._shared.manifest
 
     async def _finish(self) -> None:
-        """All is here: commit it, and meanwhile tell those that spread it. Raises StorageFailed."""
+        """All is here: commit it, and meanwhile tell those that spread it. Raises as commit does.
+
+        Out of the nurseries nothing may come by itself: they would raise it in a group.
+        """
         assert self._writer is not None
-        failure: StorageFailed | None = None
+        failure: StorageFailed | Unavailable | None = None
         for source in self._sources.values():
             source.finish()
         async with trio.open_nursery() as nursery:
@@ -251,7 +256,7 @@ class _Download:
                 both.start_soon(self._bid_farewell)
                 try:
                     await self._writer.commit(self._want.durable)
-                except StorageFailed as fault:
+                except (StorageFailed, Unavailable) as fault:
                     failure = fault
             nursery.cancel_scope.cancel()
         if failure is not None:
@@ -321,9 +326,10 @@ class _Download:
                     await self._begin(manifest)
                 self._trying.discard(node_id)
                 if spreads:
+                    if not self._closed:
+                        self._gained_s = trio.current_time()
                     self._closed.add(node_id)
-                    if self._offered_s is None:
-                        self._offered_s = self._gained_s = trio.current_time()
+                    self._stall.note_offers(trio.current_time())
                 joined = PeerJoined(node_id, frozenset() if spreads else have, spreads)
                 await self._step([joined])
             case Told(_, shared):
@@ -333,6 +339,8 @@ class _Download:
                 await self._open([node_id])
             case Answered(_, indices, payloads):
                 self._sources[node_id].heard()
+                if any(payload is not None for payload in payloads):
+                    self._stall.note_chunk(node_id, self._relays, trio.current_time())
                 await self._step(
                     [
                         ChunkMissing(node_id, index)
@@ -387,6 +395,16 @@ class _Download:
         """From now on they are asked for whatever we lack."""
         self._closed.difference_update(holders)
         await self._step([PeerGained(node_id, None) for node_id in holders])
+
+    async def _lend(self, fetch: Fetch) -> None:
+        """Ask holders for more than they offer, of what nobody else can be trusted to bring."""
+        assert self._shared.manifest is not None
+        count = self._stall.lend()
+        if count > len(self._shared.manifest.sizes) // 2:
+            await self._open(sorted(self._closed))
+            return
+        pieces = frozenset(fetch.orphans(count))
+        await self._step([PeerGained(node_id, pieces) for node_id in sorted(self._closed)])
 
     async def _begin(self, manifest: Manifest) -> None:
         """The manifest is known and is the root's: whatever is wrong with it was signed for."""
@@ -461,7 +479,7 @@ class _Download:
         if self._fetch is None:
             return
         if self._closed and self._is_stalled(now_s):
-            await self._open(sorted(self._closed))
+            await self._lend(self._fetch)
         silent = [
             node_id
             for node_id, source in self._sources.items()
@@ -472,9 +490,7 @@ class _Download:
 
     def _is_stalled(self, now_s: float) -> bool:
         """Whether nothing comes, or a quarter of the time will not do, as things come."""
-        stall_s = max(STALL_S, self._shared.pool.opening_limit_s)
-        if now_s - self._gained_s > stall_s:
-            return True
-        passed_s = now_s - (self._began_s if self._offered_s is None else self._offered_s)
-        due_bytes = self._due_bytes * passed_s / (DUE_SHARE * self._deadline_s)
-        return passed_s > stall_s and self.received_bytes < due_bytes
+        slow_s = max(self._shared.pool.opening_limit_s, self._shared.patience.limit_s)
+        due_s = self._stall.due_share(now_s, self._began_s, slow_s)
+        is_behind = self.received_bytes < self._due_bytes * due_s / self._deadline_s
+        return is_behind or self._stall.is_due(now_s, slow_s)

@@ -21,7 +21,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
-from weakref import WeakValueDictionary
 
 import trio
 
@@ -29,6 +28,8 @@ from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
+from daa_node.network.answering_turns import AnsweringTurns, in_turn, patiently
+from daa_node.network.link_limits import LinkLimits
 from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
 from daa_node.network.spreading import SPREAD_KINDS, Part, Spreading
@@ -109,6 +110,7 @@ class BlobServer:
         votes: Callable[[NodeId], bool] | None = None,
         for_members: Set[str] = frozenset(),
         spreading: Spreading | None = None,
+        limits: LinkLimits | None = None,
     ) -> None:
         """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks.
 
@@ -116,6 +118,7 @@ class BlobServer:
         are told of the kinds `for_members` that they are not here. Without `spreading` whoever asks
         for a part is told to ask for the whole.
         """
+        self._limits = limits
         self._spreading = spreading
         self._untaken = untaken or Untaken()
         self._is_member = is_member
@@ -123,7 +126,7 @@ class BlobServer:
         self._strangers: Pace | None = None  # what all of them together may have
         self._turn = trio.Lock()  # of the stranger who is admitted next
         # Of each peer's sessions: however many it opens, it has one flow of our link, as others.
-        self._turns: WeakValueDictionary[NodeId, PromptLock] = WeakValueDictionary()
+        self._turns = AnsweringTurns()
         self._members_served = 0  # requests of theirs that are under way
         self._quiet = trio.lowlevel.ParkingLot()  # until none is, or only of who is last
         self.is_last: Callable[[NodeId], bool] = lambda _node_id: False  # of members, after others
@@ -143,7 +146,7 @@ class BlobServer:
 
     async def serve(self, stream: FrameStream) -> None:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
-        turn = self._turns.setdefault(stream.node_id, PromptLock())
+        turn = self._turns.of(stream.node_id)
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
             if self._is_member(stream.node_id):
@@ -167,7 +170,7 @@ class BlobServer:
         self._members_served += 1
         self._firsts_served += is_first
         try:
-            async with turn:
+            async with in_turn(stream, turn):
                 if not is_first:
                     await self._let_others_pass()
                 await self._answer(partial(self._send_whole, stream), request)
@@ -179,6 +182,7 @@ class BlobServer:
 
     async def _share(self, stream: FrameStream, request: ShareRequest) -> None:
         try:
+            self._check_budget(request)
             if self._spreading is None or request.kind not in SPREAD_KINDS:
                 raise _Refuse(Refusal.UNKNOWN)
             if not self.may_show(request.kind, request.root):
@@ -192,6 +196,10 @@ class BlobServer:
             answer = encode_refused(refusal.reason)
         await self._send_whole(stream, answer)
 
+    def _check_budget(self, request: Request) -> None:
+        if self._limits is not None and not self._limits.may_serve(request.kind, request.root):
+            raise _Refuse(Refusal.SPENT)
+
     async def _let_others_pass(self) -> None:
         with trio.move_on_after(LAST_WAITS_S):
             while self._firsts_served:
@@ -199,6 +207,7 @@ class BlobServer:
 
     async def _answer(self, send: Send, request: Request) -> None:
         try:
+            self._check_budget(request)
             match request:
                 case FindRequest():
                     await self._send_found(send, request)
@@ -242,12 +251,25 @@ class BlobServer:
     async def _send_whole(self, stream: FrameStream, frame: Piece) -> None:
         votes = self._votes(stream.node_id)
         with self.upload.sends(stream.node_id, len(frame)) if votes else nullcontext():
+            up = None if self._limits is None else self._limits.up
+            if up is not None and not up.take_at_once(len(frame)):
+                await patiently(stream, partial(up.take, len(frame)))
             await stream.send_frame(frame)
-        self.sent_bytes += len(frame)
+        self._note_left(len(frame))
 
     async def _send_pieces(self, stream: FrameStream, answer: Answer, frame: Piece) -> None:
-        await answer.send(stream.send_frame, in_pieces(frame))
-        self.sent_bytes += len(frame)
+        async def send(piece: Piece) -> None:
+            if self._limits is not None and not self._limits.up.take_at_once(len(piece)):
+                await self._limits.up.take(len(piece))
+            await stream.send_frame(piece)
+
+        await answer.send(send, in_pieces(frame))
+        self._note_left(len(frame))
+
+    def _note_left(self, size_bytes: int) -> None:
+        self.sent_bytes += size_bytes
+        if self._limits is not None:
+            self._limits.count(size_bytes)
 
     async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)

@@ -31,6 +31,7 @@ from daa_node.wire.blob_messages import (
     ChunksRequest,
     FindRequest,
     Found,
+    Refusal,
     Refused,
     Shared,
     ShareRequest,
@@ -203,7 +204,8 @@ class BlobSource:
                     await download.post.send(Broke(source, str(fault), for_good=True))
                     return
                 except _Declined as refusal:
-                    await download.post.send(Broke(source, str(refusal), True, declined=True))
+                    lacks = refusal.reason is not Refusal.SPENT
+                    await download.post.send(Broke(source, str(refusal), True, declined=lacks))
                     return
                 except (Unavailable, *CUT) as reason:
                     # a kept session that turned out dead says nothing about the peer
@@ -364,4 +366,8 @@ class _Due:
 
 
 class _Declined(Exception):
-    """The source does not have the blob, or its copy is damaged; it said so."""
+    """The source does not have the blob, or its copy is damaged, or gives none; it said so."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__(str(reason))
+        self.reason = reason

@@ -13,6 +13,8 @@ from daa_node.network.typed_addresses import check_name, multiaddr_of
 TOLD_CHARACTERS_MAX = ADDRESS_CHARACTERS_MAX - 64  # others read it with our peer id behind it
 PEERS_MAX_DEFAULT = 64  # 9 MB of sockets, sessions and gossip state
 PEERS_MAX_MOST = 1024
+CAP_MBIT_S_LEAST = 2.0  # an answer of four chunks takes four seconds
+DATA_GB_A_DAY_MOST = 1e6  # more than 90 Gbit/s
 BOOTSTRAP_MAX = 64  # each is dialled for ever
 
 
@@ -122,4 +124,15 @@ class NetworkConfig(BaseModel):
     relay: bool = False  # bytes of peers that cannot dial each other, at most 2 MiB/s of each
     # beside members and those under bootstrap, who always find a place
     peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=PEERS_MAX_MOST)
+    upload_mbit_s: float | None = Field(
+        None, ge=CAP_MBIT_S_LEAST, description="of contributions and other blobs; null: no limit"
+    )
+    download_mbit_s: float | None = Field(None, ge=CAP_MBIT_S_LEAST, description="as upload_mbit_s")
+    data_gb_a_day: float | None = Field(
+        None,
+        gt=0.0,
+        le=DATA_GB_A_DAY_MOST,
+        description="both ways, by UTC; with a tenth left only our own contribution is served, and "
+        "with nothing left this node sits out",
+    )
     deny: tuple[Network, ...] = ()  # networks that may not connect: 198.51.100.0/24, 2001:db8::/32

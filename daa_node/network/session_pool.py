@@ -5,7 +5,7 @@ fetch from the same peer opens a second one, up to a limit, and then waits its t
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -33,6 +33,13 @@ class Source:
     peer_id: PeerId
 
 
+Came = Callable[[int], Awaitable[None]]
+
+
+async def _nothing(_size_bytes: int) -> None:
+    """There is no limit."""
+
+
 @dataclass(slots=True)
 class Lease:
     """A session for one fetch; used again if `clean` when it ends: no answer is under way."""
@@ -40,14 +47,16 @@ class Lease:
     stream: FrameStream
     reused: bool
     clean: bool = True
+    came: Came = _nothing  # told of each frame; it may take its time
     unread: int = 0  # answers of one frame that nobody needs: whoever uses it next drops them
 
 
 class SessionPool:
     """Those of one fetcher."""
 
-    def __init__(self, bulk: BulkTransport) -> None:
+    def __init__(self, bulk: BulkTransport, came: Came | None = None) -> None:
         self._bulk = bulk
+        self._came = came or _nothing
         self.waits = Waits()
         self._openings = Patience()
         # the node, since when, and answers that are still unread; oldest first
@@ -90,14 +99,14 @@ class SessionPool:
         for stream in stale:
             await _close(stream)
         if mine and await _drop(mine[-1], unread):
-            return Lease(mine[-1], reused=True)
+            return Lease(mine[-1], reused=True, came=self._came)
         began_s = trio.current_time()
         stream = await self._bulk.open(source.peer_id)
         self._openings.took(trio.current_time() - began_s)
         if stream.node_id != source.node_id:
             await _close(stream)
             raise PeerFault("identity-mismatch", f"{source.peer_id} is another node")
-        return Lease(stream, reused=False)
+        return Lease(stream, reused=False, came=self._came)
 
     async def _put(self, source: Source, lease: Lease) -> None:
         if not lease.clean:

@@ -59,6 +59,9 @@ QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum, waiting
 # Rounds
 ROUND_STARTED = EventName("round_started")  # round, base, steps
 UPDATE_SEALED = EventName("update_sealed")  # round, steps, tokens, loss_nats, size_bytes, seal_s
+BULK_OPENED = EventName("bulk_opened")  # peer, way: dialled, dialled_by_peer or over_stream
+# budget: open, saving or spent; spent_bytes, budget_bytes: of this day
+DATA_BUDGET = EventName("data_budget")
 UPDATE_SPREAD = EventName("update_spread")  # round, size_bytes, sent_bytes: of ours, by the end
 OFFER_ACKED = EventName("offer_acked")  # round, author
 OFFER_ELIGIBLE = EventName("offer_eligible")  # round, author: a quorum acknowledged it

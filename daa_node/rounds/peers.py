@@ -63,8 +63,10 @@ class Peers:
         work: BlobStore,
         sizes: Sizes,
         sent_bytes: Callable[[BlobRoot], int] = lambda _root: 0,
+        note_own: Callable[[BlobRoot], None] = lambda _root: None,
     ) -> None:
-        """`sent_bytes`: how much of an update's chunks we have sent."""
+        """`sent_bytes`: how much of an update's chunks we have sent; `note_own`: it is ours."""
+        self.note_own = note_own
         self.sent_bytes = sent_bytes
         self._fetcher = fetcher
         self._requests = requests

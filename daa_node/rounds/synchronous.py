@@ -191,6 +191,7 @@ class SynchronousRound:
         if sealed is None or context.agreement.outcomes.is_decided(plan.round):
             return
         self.happened.sealed, self.happened.sealed_at_s = sealed, trio.current_time()
+        context.peers.note_own(sealed.blob_root)
         context.events.emit(
             events.UPDATE_SEALED,
             round=plan.round,

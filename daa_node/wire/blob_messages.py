@@ -12,6 +12,7 @@ come in the order of the requests.
     ["share", kind, root, news heard,     -> ["shared", news, bitmap's bytes,
       [orphans], bitmap of what is here]       [[node, bitmap's bytes]]] + the bitmaps
     any                                   -> ["refused", reason]
+                                          or ["in turn"], again and again, and then the answer
 
 Whoever holds a blob whole spreads it among members (daa_dag.spread): a "share" says what of it came
 so far, and which chunks nobody else can bring; the first bitmap answers with what is to be asked
@@ -53,6 +54,7 @@ assert _LENGTH.size + HEADER_BYTES_MAX + ANSWER_BYTES_MAX <= FRAME_BYTES_MAX
 class Refusal(StrEnum):
     UNKNOWN = "unknown"  # we do not hold that blob
     DAMAGED = "damaged"  # its manifest on our disk is no longer what it was
+    SPENT = "spent"  # our day's data are: it says nothing of what we hold
     TOO_MUCH = "too-much"  # more in one request than an answer holds, or no such chunk
 
 
@@ -329,3 +331,6 @@ def _root_of(value: Any) -> BlobRoot:
 def _check_number(value: Any, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
         raise PeerFault("malformed", f"{value!r:.20} is no number from {low} to {high}")
+
+
+IN_TURN = _with_header(["in turn"])  # the request waits: others of the same peer are answered first

@@ -31,6 +31,15 @@ def test_nodes_behind_each_kind_of_router_take_part_and_reach_each_other(tmp_pat
     assert 2 in rows[3]["relayed_with"]
     assert min(outcome.facts["rounds"]) == max(outcome.facts["rounds"]) > 0
     assert json.loads((tmp_path / OUTCOME_FILE).read_text())["facts"][ROUTERS]
+    ways = [
+        (event["peer"], event["way"])
+        for node in (0, 1)
+        for log in tmp_path.glob(f"**/node-{node}/events.jsonl*")
+        for event in map(json.loads, log.read_text().splitlines())
+        if event["name"] == "bulk_opened"
+    ]
+    dialled_by = {peer for peer, way in ways if way == "dialled_by_peer"}
+    assert len(dialled_by) >= 2, ways  # both validators behind routers open the sockets themselves
     page = make_report(tmp_path)
     assert "Behind routers" in page
     assert "<td>symmetric</td><td>relayed</td>" in page

@@ -2,7 +2,7 @@
 
 As network/blob_exchange has it: the author is told what came so far, and tells what to ask it for
 and what others have; these are asked for the rest. Who is silent lags, and where nothing comes for
-STALL_S the author is asked for everything.
+a while the author lends more than it offers, and in the end everything (see network.stall).
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from daa_dag.fetch import (
 )
 from daa_dag.ids import NodeId
 from daa_dag.spread import ORPHANS_MAX, Patience, indices_of, shuffled
-from daa_node.network.blob_exchange import STALL_S
 from daa_node.network.blob_source import SHARE_WAIT_CHUNK_S, SHARE_WAIT_S, SHARE_WAIT_S_MAX
+from daa_node.network.stall import Stall
 from simnet.nodes.heap.fetch_node import name_of, number_of
 from simnet.nodes.heap.gossip_core import HEADER_BYTES, key_of
 from simnet.world.links import NS
@@ -121,11 +121,12 @@ class UploadNode:
         self._patience = Patience()
         self._asked_ns: dict[tuple[int, int], int] = {}  # (peer, chunk) -> since when
         self._silent_ns: dict[int, int] = {}  # peer -> since when it lets us wait
-        self._gained_ns = 0
+        self._stall = Stall()
         self._banned: set[NodeId] = set()
 
     def begin(self, now_ns: int) -> None:
-        self._gained_ns = now_ns
+        self._stall.begin(now_ns / NS)
+        self._stall.note_offers(now_ns / NS)
         self._step(now_ns, PeerJoined(name_of(AUTHOR), frozenset(), spreads=True))
         self.say(now_ns)
 
@@ -158,13 +159,16 @@ class UploadNode:
             self._step(now_ns, ChunkMissing(name, chunk.index))
             return
         self._patience.took((now_ns - since_ns) / NS)
+        self._stall.note_chunk(name, set() if peer == AUTHOR else {name}, now_ns / NS)
         self._step(now_ns, ChunkArrived(name, chunk.index, chunk.payload))
 
     def look(self, now_ns: int) -> None:
         """Who is silent, and whether anything comes at all."""
-        if now_ns - self._gained_ns > STALL_S * NS and not self.opened:
-            self.opened = True
-            self._step(now_ns, PeerGained(name_of(AUTHOR), None))
+        if not self.opened and self._stall.is_due(now_ns / NS, self._patience.limit_s):
+            count = self._stall.lend()
+            self.opened = count > len(self._manifest.sizes) // 2
+            lent = None if self.opened else frozenset(self.fetch.orphans(count))
+            self._step(now_ns, PeerGained(name_of(AUTHOR), lent))
         limit_ns = int(self._patience.limit_s * NS)
         for peer, since_ns in sorted(self._silent_ns.items()):
             if now_ns - since_ns > limit_ns and self.fetch.owes(name_of(peer)):
@@ -180,7 +184,6 @@ class UploadNode:
                     self._asked_ns[peer, index] = now_ns
                     self._send(peer, ask(index))
                 case Hold(indices, payload):
-                    self._gained_ns = now_ns
                     self._wait_ns = int(SHARE_WAIT_S * NS)
                     for index in indices:
                         self.held[index] = bytes(payload)

@@ -21,8 +21,21 @@ import trio
 from daa_dag.fetch import WINDOW_BYTES_MAX
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.seams import BulkTransport, FrameHandler, FrameStream, IsMember, PeerId
-from daa_node.wire.blob_messages import Chunks, ChunksRequest, decode_answer, decode_request
+from daa_node.seams import (
+    IDLE_TIMEOUT_S,
+    BulkTransport,
+    FrameHandler,
+    FrameStream,
+    IsMember,
+    PeerId,
+)
+from daa_node.wire.blob_messages import (
+    IN_TURN,
+    Chunks,
+    ChunksRequest,
+    decode_answer,
+    decode_request,
+)
 from simnet.nodes.virtual.job import Founding
 from simnet.nodes.virtual.network import UNACKNOWLEDGED_S_MAX, Network, Route
 from simnet.nodes.virtual.scheduling import Processes, at, now_ns
@@ -243,8 +256,8 @@ class _LadenFrames:
     def node_id(self) -> NodeId:
         return self._inner.node_id
 
-    async def receive_frame(self) -> bytes | None:
-        frame = await self._inner.receive_frame()
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes | None:
+        frame = await self._inner.receive_frame(within_s)
         self._asked = None if frame is None else _chunks_asked(frame)
         return frame
 
@@ -268,6 +281,8 @@ def _chunks_asked(frame: bytes) -> ChunksRequest | None:
 
 
 def _chunk_bytes(answer: bytes) -> int:
+    if answer == IN_TURN:
+        return 0
     told = decode_answer(answer)
     if not isinstance(told, Chunks):
         return 0

@@ -46,20 +46,26 @@ async def pour(stream: FrameStream) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listen", "pipe"),
+    ("listen", "ours", "pipe", "way"),
     [
-        (Listen("0.0.0.0"), SocketPipe),
-        (Listen("localhost", kind="dns4"), SocketPipe),
-        (None, RelayPipe),
+        (Listen("0.0.0.0"), None, SocketPipe, "dialled"),
+        (Listen("localhost", kind="dns4"), None, SocketPipe, "dialled"),
+        (None, Listen("0.0.0.0"), SocketPipe, "dialled_by_peer"),
+        (None, None, RelayPipe, "over_stream"),
     ],
 )
 async def test_frames_cross_and_a_slow_reader_loses_none(
-    listen: Listen | None, pipe: type[SocketPipe] | type[RelayPipe]
+    listen: Listen | None,
+    ours: Listen | None,
+    pipe: type[SocketPipe] | type[RelayPipe],
+    way: str,
 ) -> None:
-    near, alice = node(ALICE, None)
+    near, alice = node(ALICE, ours)
     far, bob = node(BOB, listen)
     alice.set_handler(pour, lambda _peer_id: True)
     bob.set_handler(pour, lambda _peer_id: True)
+    ways: list[tuple[PeerId, str]] = []
+    alice.on_opened = lambda peer_id, way: ways.append((peer_id, way))
     async with trio.open_nursery() as nursery:
         for runs in (near.run, far.run, alice.run, bob.run):
             await nursery.start(runs)
@@ -68,6 +74,7 @@ async def test_frames_cross_and_a_slow_reader_loses_none(
             stream = await alice.open(BOB.peer_id)
             assert isinstance(stream, SealedStream)
             assert isinstance(stream._pipe, pipe)
+            assert ways == [(BOB.peer_id, way)]
             words = os.urandom(1024)
             await stream.send_frame(words)
             # longer than yamux bears a full window: its writer would give the stream up after 5 s

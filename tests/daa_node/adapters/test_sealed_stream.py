@@ -5,15 +5,11 @@ import trio
 import trio.testing
 
 from daa_dag.ids import NodeId
-from daa_node.adapters.sealed_stream import (
-    FRAME_TIMEOUT_S,
-    IDLE_TIMEOUT_S,
-    RelayPipe,
-    SealedStream,
-)
+from daa_node.adapters.sealed_stream import FRAME_TIMEOUT_S, RelayPipe, SealedStream
 from daa_node.errors import Unavailable
 from daa_node.identity.frames import DATA, HEADER_BYTES, TAG_BYTES
 from daa_node.identity.session import KEY_BYTES, SUITES, SessionKeys, Token
+from daa_node.seams import IDLE_TIMEOUT_S
 
 KEY = bytes(KEY_BYTES)
 

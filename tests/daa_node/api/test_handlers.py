@@ -120,6 +120,7 @@ class Daemon:
             calibration_of=lambda _: {},
             bytes_sent=int,
             bytes_received=int,
+            link=nothing,
             trainer_pid=nothing,
             gateway=nothing,
             reachability=dict,

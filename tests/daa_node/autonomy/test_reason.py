@@ -92,7 +92,7 @@ def test_a_round_that_a_reachable_quorum_does_not_end_is_told_once_and_in_one_wa
 def test_what_matters_most_is_decided_first() -> None:
     worst = replace(
         READY, draining=True, job_ended="done", rounds_behind=3, reach=Reach(2, 3, 4),
-        heard_weight=2, quarantine="guard lost", trainer_ready=False,
+        heard_weight=2, quarantine="guard lost", data_spent=True, trainer_ready=False,
     )  # fmt: skip
     order: list[tuple[Action, dict[str, Any]]] = [
         (Action.DRAIN, {"draining": False}),
@@ -101,6 +101,7 @@ def test_what_matters_most_is_decided_first() -> None:
         (Action.WAIT, {"reach": Reach(4, 3, 4)}),
         (Action.WAIT, {"heard_weight": 3}),
         (Action.SERVE, {"quarantine": None}),
+        (Action.SERVE, {"data_spent": False}),
         (Action.TRAIN, {}),
     ]
     for action, mended in order:

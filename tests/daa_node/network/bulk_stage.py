@@ -20,7 +20,7 @@ from daa_node.network.blob_server import BlobServer
 from daa_node.network.session_pool import (
     Source,
 )
-from daa_node.seams import BlobWriter, FrameHandler, FrameStream, IsMember, PeerId
+from daa_node.seams import IDLE_TIMEOUT_S, BlobWriter, FrameHandler, FrameStream, IsMember, PeerId
 from daa_node.wire.blob_messages import (
     ChunksRequest,
     FindRequest,
@@ -71,9 +71,11 @@ class MemoryFrames:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise Unavailable("session cut") from None
 
-    async def receive_frame(self) -> bytes | None:
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes | None:
         try:
-            return await self._into.receive()
+            with trio.move_on_after(within_s):
+                return await self._into.receive()
+            raise Unavailable("no answer in time")
         except trio.EndOfChannel:
             return None
         except trio.ClosedResourceError:

@@ -12,6 +12,7 @@ from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.network.blob_exchange import BlobFetcher, Want
 from daa_node.network.blob_server import BlobServer
+from daa_node.network.link_limits import LinkLimits
 from daa_node.network.session_pool import Source
 from daa_node.network.spreading import Spreading, Swarm, UnderWay
 from daa_node.seams import BlobStore, FrameHandler, FrameStream, IsMember, PeerId
@@ -51,7 +52,9 @@ class Shelf:
 class Member:
     """A node, or what goes under its name: `handler` serves whoever opens a session with it."""
 
-    def __init__(self, world: "World", name: str, chunk_s: float) -> None:
+    def __init__(
+        self, world: "World", name: str, chunk_s: float, limits: LinkLimits | None = None
+    ) -> None:
         self.source = source(name)
         self.shelf = Shelf(0.0)
         self.faults: list[tuple[NodeId, str]] = []
@@ -64,10 +67,11 @@ class Member:
             None,
             bool,
             spreading=self.spreading,
+            limits=limits,
         )
         self.handler: FrameHandler = self.server.serve
         self.bulk = Bulk(world, self)
-        self.fetcher = BlobFetcher(self.source.node_id, self.bulk, self._blame, swarm)
+        self.fetcher = BlobFetcher(self.source.node_id, self.bulk, self._blame, swarm, limits)
         self.whole_s: float | None = None
 
     def _blame(self, node: NodeId, fault: PeerFault) -> None:
@@ -140,8 +144,8 @@ class World:
         self.author.shelf.writer.committed = True
         self.receivers = [self.add(f"receiver {n}", chunk_s) for n in range(receivers)]
 
-    def add(self, name: str, chunk_s: float = 0.01) -> Member:
-        member = Member(self, name, chunk_s)
+    def add(self, name: str, chunk_s: float = 0.01, limits: LinkLimits | None = None) -> Member:
+        member = Member(self, name, chunk_s, limits)
         self.members[member.source.peer_id] = member
         return member
 

@@ -12,7 +12,7 @@ from daa_dag.ids import BlobRoot, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, StorageFailed
 from daa_node.network.blob_server import CHUNKS, LISTED_FOR_S, MANIFESTS, SNAPSHOTS, BlobServer
-from daa_node.seams import FrameStream, PeerId
+from daa_node.seams import IDLE_TIMEOUT_S, FrameStream, PeerId
 from daa_node.wire.blob_messages import (
     PIECE_BYTES,
     Answer,
@@ -69,7 +69,7 @@ class Asker:
         self._asks = [request]
         self.frames: list[bytes] = []
 
-    async def receive_frame(self) -> bytes | None:
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes | None:
         return self._asks.pop() if self._asks else None
 
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:

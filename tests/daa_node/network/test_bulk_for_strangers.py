@@ -15,7 +15,7 @@ from daa_node.network.blob_server import (
     BlobServer,
 )
 from daa_node.network.shares import OF_ALL_STRANGERS
-from daa_node.seams import BlobStore, FrameStream
+from daa_node.seams import IDLE_TIMEOUT_S, BlobStore, FrameStream
 from daa_node.wire.blob_messages import (
     ChunksRequest,
     FindRequest,
@@ -44,7 +44,7 @@ class Session:
         self.answers = 0
         self.said = b""
 
-    async def receive_frame(self) -> bytes:
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes:
         await trio.sleep(0.001)
         return self._request
 

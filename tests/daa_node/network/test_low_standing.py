@@ -10,7 +10,7 @@ from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import NodeId
 from daa_node.network.blob_server import LAST_WAITS_S, BlobServer
 from daa_node.network.waits import SAME_S, Waits
-from daa_node.seams import BlobStore, FrameStream
+from daa_node.seams import IDLE_TIMEOUT_S, BlobStore, FrameStream
 from daa_node.wire.blob_messages import FindRequest, encode_request
 from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
 
@@ -28,7 +28,7 @@ class Session:
         self._reads_s = reads_s
         self.answered_s: list[float] = []
 
-    async def receive_frame(self) -> bytes | None:
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes | None:
         await trio.sleep(0.001 if self.node_id == LOW else 0)  # the others come before it
         self._left -= 1
         request = encode_request(FindRequest("updates", MANIFEST.root, True))

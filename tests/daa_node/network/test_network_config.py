@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from daa_node import config_file
+from daa_node import config, config_file
 from daa_node.config import NodeConfig
 from daa_node.errors import UserError
 from daa_node.network.config import NetworkConfig
@@ -86,3 +86,24 @@ def test_a_mistake_in_a_file_is_shown_where_it_stands() -> None:
 def test_networks_to_deny_are_of_both_families() -> None:
     section = {"deny": ("198.51.100.0/24", "2001:db8::/32", "192.0.2.7")}
     assert NetworkConfig.model_validate(section).deny == section["deny"]
+
+
+@pytest.mark.parametrize(
+    "line", ["upload_mbit_s: 1", "download_mbit_s: -3", "data_gb_a_day: 0", "data_gb_a_day: lots"]
+)
+def test_a_cap_that_is_too_low_or_no_number_is_refused_by_name(line: str) -> None:
+    with pytest.raises(UserError, match=line.partition(":")[0]):
+        config.load("config.yaml", f"network: {{{line}}}\n")
+
+
+def test_caps_and_budget_are_taken_over_while_a_daemon_runs_and_nothing_beside() -> None:
+    old = config.load("config.yaml", "network: {upload_mbit_s: 20}\n").value
+    text = "network: {download_mbit_s: 50, data_gb_a_day: 3, peers_max: 9}\nlog: {files_max: 7}\n"
+    new = config.load("config.yaml", text).value
+    taken, waiting = config.changed(old, new)
+    caps = ["upload_mbit_s", "download_mbit_s", "data_gb_a_day"]
+    assert taken == [*(f"network.{key}" for key in caps), "log.files_max"]
+    assert waiting == ["network.peers_max"]
+    now = config.taken_over(old, new)
+    assert [getattr(now.network, key) for key in caps] == [None, 50.0, 3.0]
+    assert (now.network.peers_max, now.log.files_max) == (old.network.peers_max, 7)

@@ -15,7 +15,7 @@ from daa_node.network.blob_server import BlobServer
 from daa_node.network.directory import Directory
 from daa_node.network.untaken import ROOM_BYTES, Untaken
 from daa_node.observability.events import EventLog
-from daa_node.seams import BlobStore, FrameStream, PeerId
+from daa_node.seams import IDLE_TIMEOUT_S, BlobStore, FrameStream, PeerId
 from daa_node.wire.blob_messages import PIECE_BYTES, ChunksRequest, encode_request
 from daa_node.wire.limits import KIB, MIB
 from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
@@ -39,7 +39,7 @@ class Session:
         self.taken_bytes = 0
         self.begun_s = 0.0
 
-    async def receive_frame(self) -> bytes | None:
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes | None:
         await trio.sleep(0.001)
         return encode_request(ALL) if self.taken_bytes < self.wanted else None
 

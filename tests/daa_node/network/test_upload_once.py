@@ -4,9 +4,9 @@ import pytest
 import trio
 
 from daa_dag.spread import SPREAD_CHUNKS_MIN, mask_of
-from daa_node.errors import Unavailable
-from daa_node.network.blob_exchange import STALL_S
+from daa_node.errors import StorageFailed, Unavailable
 from daa_node.network.spreading import SHARES_AT_ONCE, SHARES_PER_S, Part
+from daa_node.network.stall import STALL_S
 from daa_node.seams import FrameStream
 from daa_node.wire.blob_messages import (
     Chunks,
@@ -310,3 +310,25 @@ class Naming:
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
         is_share = isinstance(decode_answer(bytes(payload)), Shared)
         await self._inner.send_frame(self._answer if is_share else payload)
+
+
+@pytest.mark.parametrize("failure", [Unavailable("cut off"), StorageFailed("full")])
+def test_what_keeps_a_passed_on_blob_from_being_whole_is_raised_alone(
+    failure: Unavailable | StorageFailed,
+) -> None:
+    """In no group: who fetches knows what to do about each, and about no group."""
+
+    async def play(world: World) -> None:
+        unlucky = world.receivers[0]
+
+        async def commit(durable: bool = True) -> None:
+            await trio.sleep(0.01)
+            raise failure
+
+        unlucky.shelf.writer.commit = commit  # type: ignore[method-assign]
+        with pytest.raises(type(failure)) as caught:
+            await unlucky.fetch([world.author.source])
+        assert caught.value is failure
+        assert unlucky.spreading.under_way.part((KIND, MANIFEST.root)) is None
+
+    in_swarm(play)

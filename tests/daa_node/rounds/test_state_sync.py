@@ -34,7 +34,7 @@ from daa_node.observability.events import EventLog
 from daa_node.rounds.job_runner import ChainPosition, RunnerParts
 from daa_node.rounds.peers import Peers, Sizes
 from daa_node.rounds.state_sync import CLOSING, StateSync
-from daa_node.seams import ByteStream, FrameStream, PeerId, Transport
+from daa_node.seams import IDLE_TIMEOUT_S, ByteStream, FrameStream, PeerId, Transport
 from daa_node.wire.blob_messages import FindRequest, decode_request
 from tests.daa_node.checkpoints.filling_disk import FillingDisk
 from tests.daa_node.checkpoints.little_chain import (
@@ -123,8 +123,8 @@ class Noting:
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
         await self._inner.send_frame(payload)
 
-    async def receive_frame(self) -> bytes | None:
-        frame = await self._inner.receive_frame()
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes | None:
+        frame = await self._inner.receive_frame(within_s)
         if frame is not None and isinstance(request := decode_request(frame), FindRequest):
             self._asked.append(request.root)
         return frame

@@ -1,0 +1,200 @@
+"""What the operator lets this node's bulk have: bits a second each way, and bytes a day.
+
+    open --a tenth of the day's bytes is left--> saving: of blobs, only our contribution is served
+         --nothing is left--> spent: nothing is served, and nothing more is fetched
+         --midnight UTC, or a larger budget--> open
+
+All that bulk carries counts, and so do letters: what members send each other to agree, which waits
+for no cap and is held back by no budget. What is under way when a limit is reached comes to its
+end. What the day has cost is on disk, so that a restart gives nothing back.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+import trio
+
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
+from daa_dag.ids import BlobRoot
+from daa_node.errors import StorageFailed
+from daa_node.network.config import NetworkConfig
+from daa_node.network.pace import Pace
+from daa_node.network.spreading import SPREAD_KINDS
+from daa_node.observability.events import DATA_BUDGET, STORAGE_FAILED, EventLog
+from daa_node.seams import BlobStore
+
+MBIT_BYTES = 1e6 / 8
+GB_BYTES = 10**9
+DAY_NS = 24 * 3600 * 10**9
+BURST_S = 0.25  # of a cap, at once
+LAST_SHARE = 0.1  # of a day's bytes: for our contribution, and for what we need ourselves
+LOOK_EVERY_S = 1.0
+SAVE_EVERY_S = 30.0  # what a crash may give back
+OWN_KEPT = 4  # contributions: of this round and those that others may still want
+KIND, NAME = "link", "day"
+RECORD_BYTES_MAX = 64
+
+
+class Budget(StrEnum):
+    OPEN = "open"
+    SAVING = "saving"
+    SPENT = "spent"
+
+
+class Cap:
+    """So many Mbit/s, as the operator has it now; None: as the link bears."""
+
+    def __init__(self, mbit_s: Callable[[], float | None]) -> None:
+        self._mbit_s = mbit_s
+        self._made_for: float | None = None
+        self._pace: Pace | None = None
+        self._turn = trio.Lock()
+
+    def take_at_once(self, size_bytes: int) -> bool:
+        """Whether there is enough, and nobody waits."""
+        pace = self._now()
+        return pace is None or (not self._turn.locked() and pace.take_at_once(size_bytes))
+
+    async def take(self, size_bytes: int) -> None:
+        """Wait for it: whoever asks first is served first."""
+        async with self._turn:
+            pace = self._now()
+            if pace is not None:
+                await pace.take(size_bytes)
+
+    def _now(self) -> Pace | None:
+        mbit_s = self._mbit_s()
+        if mbit_s != self._made_for:
+            self._made_for, bytes_per_s = mbit_s, (mbit_s or 0.0) * MBIT_BYTES
+            self._pace = Pace(bytes_per_s, BURST_S * bytes_per_s) if mbit_s else None
+        return self._pace
+
+
+class LinkLimits:
+    """Those of one node. `load` before anything is sent; `run` keeps the day's count."""
+
+    def __init__(
+        self,
+        settings: Callable[[], NetworkConfig],
+        wall_ns: Callable[[], int],
+        store: BlobStore,
+        events: EventLog,
+    ) -> None:
+        self._settings = settings
+        self._wall_ns = wall_ns
+        self._store = store
+        self._events = events
+        self.letters_bytes: Callable[[], int] = lambda: 0  # sent and received since the start
+        self.up = Cap(lambda: settings().upload_mbit_s)
+        self.down = Cap(lambda: settings().download_mbit_s)
+        self._own: deque[BlobRoot] = deque(maxlen=OWN_KEPT)
+        self._day = wall_ns() // DAY_NS
+        self._bulk_bytes = 0  # of this day, and letters of before a restart
+        self._letters_before = 0
+        self._saved_bytes = 0
+        self._told = Budget.OPEN
+
+    def note_own(self, root: BlobRoot) -> None:
+        """Our newest contribution."""
+        self._own.append(root)
+
+    def count(self, size_bytes: int) -> None:
+        """Bulk has left or come."""
+        self._turn_day()
+        self._bulk_bytes += size_bytes
+        self._look()
+
+    async def came(self, size_bytes: int) -> None:
+        """Read no more before the cap allows it: the kernel's window is full then, and waits."""
+        self.count(size_bytes)
+        if not self.down.take_at_once(size_bytes):
+            await self.down.take(size_bytes)
+
+    @property
+    def spent_bytes(self) -> int:
+        """Today."""
+        self._turn_day()
+        return self._bulk_bytes + self.letters_bytes() - self._letters_before
+
+    @property
+    def budget(self) -> Budget:
+        most = self._budget_bytes()
+        if most is None or self.spent_bytes < (1 - LAST_SHARE) * most:
+            return Budget.OPEN
+        return Budget.SAVING if self.spent_bytes < most else Budget.SPENT
+
+    def may_serve(self, kind: str, root: BlobRoot) -> bool:
+        """Also what shows that our work is sound, as long as our work may leave."""
+        budget = self.budget
+        is_ours = kind not in SPREAD_KINDS or root in self._own
+        return budget is Budget.OPEN or (budget is Budget.SAVING and is_ours)
+
+    async def until_may_fetch(self) -> None:
+        while self.budget is Budget.SPENT:
+            self._look()
+            await trio.sleep(LOOK_EVERY_S)
+
+    def standing(self) -> Mapping[str, Any] | None:
+        """For `status`; None where nothing is limited."""
+        now, most = self._settings(), self._budget_bytes()
+        if most is None and now.upload_mbit_s is None and now.download_mbit_s is None:
+            return None
+        return {
+            "upload_mbit_s": now.upload_mbit_s,
+            "download_mbit_s": now.download_mbit_s,
+            "budget": str(self.budget),
+            "spent_bytes_today": self.spent_bytes,
+            "budget_bytes_a_day": most,
+        }
+
+    async def load(self) -> None:
+        """What the day has cost before a restart."""
+        try:
+            payload = await self._store.get_record(KIND, NAME)
+            match [] if payload is None else canonical.decode(payload, RECORD_BYTES_MAX):
+                case [int() as day, int() as spent] if day == self._day and spent >= 0:
+                    self._bulk_bytes = self._saved_bytes = spent
+        except (StorageFailed, NotCanonical) as failure:
+            self._events.emit(STORAGE_FAILED, detail=f"the day's data are not known: {failure}")
+        self._look()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(SAVE_EVERY_S)
+            self._look()
+            await self.save()
+
+    async def save(self) -> None:
+        spent = self.spent_bytes
+        if spent == self._saved_bytes:
+            return
+        try:
+            await self._store.put_record(KIND, NAME, canonical.encode([self._day, spent]), False)
+            self._saved_bytes = spent
+        except StorageFailed as failure:
+            self._events.emit(STORAGE_FAILED, detail=f"the day's data are not kept: {failure}")
+
+    def _budget_bytes(self) -> int | None:
+        gigabytes = self._settings().data_gb_a_day
+        return None if gigabytes is None else int(gigabytes * GB_BYTES)
+
+    def _turn_day(self) -> None:
+        day = self._wall_ns() // DAY_NS
+        if day != self._day:
+            self._day, self._bulk_bytes, self._letters_before = day, 0, self.letters_bytes()
+
+    def _look(self) -> None:
+        """Tell of a limit that is reached, or left."""
+        budget = self.budget
+        if budget is not self._told:
+            self._told = budget
+            self._events.emit(
+                DATA_BUDGET,
+                budget=str(budget),
+                spent_bytes=self.spent_bytes,
+                budget_bytes=self._budget_bytes(),
+            )

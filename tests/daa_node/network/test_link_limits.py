@@ -1,0 +1,248 @@
+"""Caps and a day's budget: what they hold up, what they never do, and who hears of it."""
+
+from typing import cast
+
+import pytest
+import trio
+
+from daa_dag.chunking import CHUNK_BYTES_MAX
+from daa_node.errors import NotHeld, Unavailable
+from daa_node.network.config import NetworkConfig
+from daa_node.network.link_limits import DAY_NS, GB_BYTES, LAST_SHARE, Budget, LinkLimits
+from daa_node.observability.events import DATA_BUDGET, Event, EventLog
+from daa_node.seams import BlobStore
+from daa_node.wire.blob_messages import (
+    Chunks,
+    ChunksRequest,
+    FindRequest,
+    Found,
+    Refusal,
+    Refused,
+    decode_answer,
+    encode_request,
+)
+from tests.daa_node.network.swarm_stage import (
+    CHUNK_COUNT,
+    KIND,
+    MANIFEST,
+    PAYLOAD,
+    Member,
+    World,
+    chunk,
+    in_swarm,
+)
+
+MBIT_S = 8.0  # a megabyte a second
+LEAST_S = (len(PAYLOAD) - CHUNK_BYTES_MAX) / 1e6  # a quarter of a second's worth goes at once
+
+
+class Records:
+    """What LinkLimits uses of a store."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+
+    async def get_record(self, kind: str, name: str) -> bytes | None:
+        return self.held.get(f"{kind}/{name}")
+
+    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+        self.held[f"{kind}/{name}"] = payload
+
+
+class Link:
+    """Limits whose settings and day a test changes."""
+
+    def __init__(self, records: Records | None = None, **settings: float) -> None:
+        self.settings = NetworkConfig(**settings)
+        self.day = 20_000
+        self.told: list[Event] = []
+        self.records = records or Records()
+        self.limits = LinkLimits(
+            lambda: self.settings,
+            lambda: self.day * DAY_NS + 5,
+            cast(BlobStore, self.records),
+            EventLog(lambda: 0, self.told.append),
+        )
+
+    @property
+    def budgets_told(self) -> list[str]:
+        return [event["budget"] for event in self.told if event["name"] == DATA_BUDGET]
+
+
+def author_of(world: World, link: Link) -> Member:
+    """One more that has the blob whole, behind that link."""
+    author = world.add("limited", 0.0, link.limits)
+    author.shelf.writer.chunks = {index: chunk(index) for index in range(CHUNK_COUNT)}
+    author.shelf.writer.committed = True
+    return author
+
+
+def test_an_upload_cap_holds_and_is_taken_over_while_it_runs() -> None:
+    async def play(world: World) -> None:
+        link = Link(upload_mbit_s=MBIT_S)
+        author, (first, second) = author_of(world, link), world.receivers
+        began_s = trio.current_time()
+        await first.fetch([author.source])
+        took_s = trio.current_time() - began_s
+        assert LEAST_S < took_s < 1.3 * len(PAYLOAD) / 1e6
+        link.settings = NetworkConfig()
+        began_s = trio.current_time()
+        await second.fetch([author.source])
+        assert trio.current_time() - began_s < LEAST_S / 4
+
+    in_swarm(play, receivers=2, chunk_s=0.0)
+
+
+def test_a_node_behind_a_low_cap_is_not_taken_for_a_dead_one() -> None:
+    async def play(world: World) -> None:
+        author = author_of(world, Link(upload_mbit_s=2.0))
+        async with trio.open_nursery() as nursery:
+            for member in world.receivers:
+                nursery.start_soon(member.fetch, [author.source], 120.0, "boundaries")
+        assert trio.current_time() > 60.0  # nobody passes those on
+        assert not any(member.faults for member in world.receivers)
+        assert author.ratio < 1.3 * len(world.receivers)
+
+    in_swarm(play, receivers=3, chunk_s=0.0)
+
+
+def test_a_download_cap_holds() -> None:
+    async def play(world: World) -> None:
+        slow = world.add("slow", 0.0, Link(download_mbit_s=MBIT_S).limits)
+        await slow.fetch([world.author.source])
+        assert trio.current_time() > LEAST_S
+
+    in_swarm(play, receivers=0, chunk_s=0.0)
+
+
+async def asked(world: World, author: Member, kind: str) -> list[object]:
+    """What a search and a request for a chunk are answered."""
+    answers: list[object] = []
+    for request in (
+        FindRequest(kind, MANIFEST.root, False),
+        ChunksRequest(kind, MANIFEST.root, (0,)),
+    ):
+        stream = await world.receivers[0].bulk.open(author.source.peer_id)
+        await stream.send_frame(encode_request(request))
+        answers.append(decode_answer(await stream.receive_frame() or b""))
+        await stream.aclose()
+    return answers
+
+
+def test_when_the_day_s_data_run_out_others_go_first_and_our_contribution_last() -> None:
+    async def play(world: World) -> None:
+        link = Link(data_gb_a_day=1.0)
+        author = author_of(world, link)
+        kinds = (KIND, "deltas", "boundaries")
+        spent = [Refused(Refusal.SPENT)] * 2
+
+        async def served() -> list[str]:
+            found = {kind: await asked(world, author, kind) for kind in kinds}
+            for answers in found.values():
+                if answers != spent:
+                    assert isinstance(answers[0], Found)
+                    assert isinstance(answers[1], Chunks)
+            return [kind for kind, answers in found.items() if answers != spent]
+
+        assert await served() == list(kinds)
+        link.limits.count(int(GB_BYTES * (1 - LAST_SHARE)))
+        assert await served() == ["boundaries"]  # what shows that our work is sound
+        link.limits.note_own(MANIFEST.root)
+        assert KIND in await served()
+        link.limits.count(int(GB_BYTES * LAST_SHARE))
+        assert await served() == []
+        assert link.budgets_told == ["saving", "spent"]
+        link.day += 1
+        assert await served() == list(kinds)
+        assert link.budgets_told == ["saving", "spent", "open"]
+
+    in_swarm(play, receivers=1, chunk_s=0.0)
+
+
+def test_whose_data_are_spent_fetches_nothing_more_until_midnight() -> None:
+    async def play(world: World) -> None:
+        link = Link(data_gb_a_day=0.001)
+        link.limits.count(10**6)
+        member = world.add("spent", 0.0, link.limits)
+        with pytest.raises(Unavailable):
+            await member.fetch([world.author.source], deadline_s=5.0)
+        assert link.limits.spent_bytes == 10**6
+        link.day += 1
+        await member.fetch([world.author.source])
+        assert link.limits.spent_bytes > len(PAYLOAD)
+        assert link.limits.budget is Budget.SPENT  # what was under way has come to its end
+
+    in_swarm(play, receivers=0, chunk_s=0.0)
+
+
+def test_that_a_holder_s_data_are_spent_is_no_word_that_the_blob_is_gone() -> None:
+    async def play(world: World) -> None:
+        link = Link(data_gb_a_day=0.001)
+        link.limits.count(10**6)
+        author = author_of(world, link)
+        with pytest.raises(Unavailable, match="spent") as caught:
+            await world.receivers[0].fetch([author.source], deadline_s=10.0)
+        assert not isinstance(caught.value, NotHeld)
+        await world.receivers[0].fetch([author.source, world.author.source])
+
+    in_swarm(play, receivers=1)
+
+
+def test_letters_count_and_a_new_day_forgets_them() -> None:
+    async def play(world: World) -> None:
+        link, letters = Link(data_gb_a_day=1.0), 0
+        link.limits.letters_bytes = lambda: letters
+        letters = 700
+        link.limits.count(300)
+        assert link.limits.spent_bytes == 1000
+        link.day += 1
+        assert link.limits.spent_bytes == 0
+        letters += 50
+        assert link.limits.spent_bytes == 50
+
+    in_swarm(play, receivers=0)
+
+
+def test_a_restart_gives_nothing_back_and_a_new_day_does() -> None:
+    async def play(world: World) -> None:
+        before = Link(data_gb_a_day=1.0)
+        before.limits.count(GB_BYTES)
+        before.limits.letters_bytes = lambda: 77
+        await before.limits.save()
+        after = Link(before.records, data_gb_a_day=1.0)
+        await after.limits.load()
+        assert after.limits.spent_bytes == GB_BYTES + 77
+        assert after.limits.budget is Budget.SPENT
+        later = Link(before.records, data_gb_a_day=1.0)
+        later.limits._day = later.day = before.day + 1
+        await later.limits.load()
+        assert later.limits.spent_bytes == 0
+
+    in_swarm(play, receivers=0)
+
+
+def test_a_damaged_record_is_told_of_and_costs_nothing_else() -> None:
+    async def play(world: World) -> None:
+        link = Link(data_gb_a_day=1.0)
+        link.records.held["link/day"] = b"\xff\xff"
+        await link.limits.load()
+        assert link.limits.spent_bytes == 0
+        assert [event["name"] for event in link.told] == ["storage_failed"]
+
+    in_swarm(play, receivers=0)
+
+
+def test_status_says_what_is_limited_and_nothing_where_nothing_is() -> None:
+    async def play(world: World) -> None:
+        assert Link().limits.standing() is None
+        link = Link(upload_mbit_s=20.0, data_gb_a_day=0.5)
+        link.limits.count(100)
+        assert link.limits.standing() == {
+            "upload_mbit_s": 20.0,
+            "download_mbit_s": None,
+            "budget": "open",
+            "spent_bytes_today": 100,
+            "budget_bytes_a_day": GB_BYTES // 2,
+        }
+
+    in_swarm(play, receivers=0)
