@@ -108,3 +108,4 @@ class NodeParts:
     open_examples: Callable[[], Examples] | None = None
     read_first_weights: ReadFile = lambda: None  # see rounds.first_weights
     anchor: VertexId | None = None  # of the one past that the operator trusts
+    slowness: float = 1.0  # so many times longer a chunk takes, where each stands for many

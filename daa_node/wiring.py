@@ -95,18 +95,20 @@ class Wiring:
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
         self.swarm = Swarm(UnderWay(), self._member_source, lambda: parts.entropy.bytes(SALT_BYTES))
-        self.spreading = Spreading(lambda: len(self._directory.members()), self.swarm)
-        self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault, self.swarm)
+        slow, fault = parts.slowness, self.contacts.fault
+        self.spreading = Spreading(lambda: len(self._directory.members()), self.swarm, slow)
+        self._fetcher = BlobFetcher(self.me, self._bulk, fault, self.swarm, slow)
         self._server = self._make_server()
         check_rules = check_rules_of(job)
         delta_bytes_max = job.updates.delta_format.size_bytes_max(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)
+        chunks = check_rules.boundary_chunks, job.updates.chunk_bytes
         self._peers = Peers(
             self._fetcher,
             self._requests,
             self.contacts,
             parts.work_store,
-            Sizes(self._limits, delta_bytes_max, fetch_s, check_rules.boundary_chunks),
+            Sizes(self._limits, delta_bytes_max, fetch_s, *chunks),
             lambda root: self.spreading.sent_bytes(("updates", root)),
         )
         self.health = HealthRecords(self.me, self._why_excluded, parts.events)

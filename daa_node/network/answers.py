@@ -6,20 +6,17 @@ from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.session_pool import Lease
 from daa_node.wire.blob_messages import PIECE_BYTES, missing_bytes
 
-# Then the session is given up: a lagging peer is asked for one chunk at a time, 13 kB/s will do.
-BULK_ANSWER_TIMEOUT_S = 20.0
-
 
 async def frame_of(lease: Lease) -> bytes:
     """The next frame. Raises Unavailable."""
-    with trio.move_on_after(BULK_ANSWER_TIMEOUT_S):
+    with trio.move_on_after(lease.answer_timeout_s):
         return await _received(lease)
-    raise Unavailable(f"no answer in {BULK_ANSWER_TIMEOUT_S} s")
+    raise Unavailable(f"no answer in {lease.answer_timeout_s} s")
 
 
 async def answer_of(lease: Lease) -> bytes:
     """The next answer, put together if it comes in pieces. Raises Unavailable and PeerFault."""
-    with trio.move_on_after(BULK_ANSWER_TIMEOUT_S):
+    with trio.move_on_after(lease.answer_timeout_s):
         answer = await _received(lease)
         missing = missing_bytes(answer)
         if not missing:
@@ -32,7 +29,7 @@ async def answer_of(lease: Lease) -> bytes:
             whole += piece
             missing -= len(piece)
         return bytes(whole)
-    raise Unavailable(f"no answer in {BULK_ANSWER_TIMEOUT_S} s")
+    raise Unavailable(f"no answer in {lease.answer_timeout_s} s")
 
 
 async def _received(lease: Lease) -> bytes:

@@ -23,6 +23,9 @@ IDLE_SESSIONS_MAX = 128  # one with each of as many as may vote: every round fet
 # The serving side hangs up after 120 s; what is older than this may be dead by the time we ask.
 IDLE_REUSE_S = 60.0
 CLOSE_TIMEOUT_S = 2.0
+# Without an answer for so long a session is given up: a lagging peer is asked for one chunk at a
+# time, 13 kB/s will do.
+BULK_ANSWER_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,17 @@ class Lease:
     reused: bool
     clean: bool = True
     unread: int = 0  # answers of one frame that nobody needs: whoever uses it next drops them
+    answer_timeout_s: float = BULK_ANSWER_TIMEOUT_S
 
 
 class SessionPool:
     """Those of one fetcher."""
 
-    def __init__(self, bulk: BulkTransport) -> None:
+    def __init__(self, bulk: BulkTransport, slowness: float = 1.0) -> None:
+        """`slowness`: how many times longer an answer may take."""
         self._bulk = bulk
-        self.waits = Waits()
+        self._answer_timeout_s = BULK_ANSWER_TIMEOUT_S * slowness
+        self.waits = Waits(slowness)
         self._openings = Patience()
         # the node, since when, and answers that are still unread; oldest first
         self._idle: OrderedDict[FrameStream, tuple[NodeId, float, int]] = OrderedDict()
@@ -90,14 +96,17 @@ class SessionPool:
         for stream in stale:
             await _close(stream)
         if mine and await _drop(mine[-1], unread):
-            return Lease(mine[-1], reused=True)
+            return self._leased(mine[-1], reused=True)
         began_s = trio.current_time()
         stream = await self._bulk.open(source.peer_id)
         self._openings.took(trio.current_time() - began_s)
         if stream.node_id != source.node_id:
             await _close(stream)
             raise PeerFault("identity-mismatch", f"{source.peer_id} is another node")
-        return Lease(stream, reused=False)
+        return self._leased(stream, reused=False)
+
+    def _leased(self, stream: FrameStream, reused: bool) -> Lease:
+        return Lease(stream, reused, answer_timeout_s=self._answer_timeout_s)
 
     async def _put(self, source: Source, lease: Lease) -> None:
         if not lease.clean:
