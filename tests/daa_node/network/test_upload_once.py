@@ -62,12 +62,14 @@ def test_an_author_sends_its_blob_about_once(receivers: int) -> None:
 @pytest.mark.parametrize("kind", ["deltas", "boundaries"])
 def test_deltas_are_passed_on_and_what_few_ask_for_is_not(kind: str) -> None:
     async def play(world: World) -> None:
+        for member in world.members.values():
+            member.link = trio.Lock()
         async with trio.open_nursery() as nursery:
             for member in world.receivers:
                 nursery.start_soon(member.fetch, [world.author.source], 60.0, kind)
         passed_on = sum(member.ratio for member in world.receivers)
-        assert world.author.ratio + passed_on == pytest.approx(4.0, rel=0.05)
-        assert (passed_on > 0.2) == (kind == "deltas")
+        assert 4.0 <= world.author.ratio + passed_on < 5.0  # what two owe comes twice
+        assert (passed_on > 0.5) == (kind == "deltas")
 
     in_swarm(play)
 
