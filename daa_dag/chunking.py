@@ -69,12 +69,13 @@ def decode_manifest(payload: bytes) -> Manifest:
     return Manifest(tuple(sizes), digests)
 
 
-def cut(sizes_bytes: Sequence[int]) -> list[int]:
+def cut(sizes_bytes: Sequence[int], chunk_bytes: int = CHUNK_BYTES_MAX) -> list[int]:
     """Chunk sizes for consecutive parts (tensors) of the given sizes; each part starts a chunk."""
+    assert 0 < chunk_bytes <= CHUNK_BYTES_MAX
     chunks: list[int] = []
     for part in sizes_bytes:
-        whole, rest = divmod(part, CHUNK_BYTES_MAX)
-        chunks += [CHUNK_BYTES_MAX] * whole + ([rest] if rest else [])
+        whole, rest = divmod(part, chunk_bytes)
+        chunks += [chunk_bytes] * whole + ([rest] if rest else [])
     return chunks
 
 

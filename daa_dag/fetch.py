@@ -38,7 +38,8 @@ WINDOW_BYTES_MAX = 32 * CHUNK_BYTES_MAX
 # Tensors of a few bytes each are chunks too: a window of them must not be 10^5 asks.
 PIECES_PER_PEER_MAX = 256
 # Where others fetch the same, each owes few: one that claims to have all must not be asked for all.
-PIECES_PER_RELAY_MAX = 8  # two answers
+# Full chunks are a window then, which a long fat link needs.
+PIECES_PER_RELAY_MAX = 32
 # Servers check what they send, so one wrong chunk is a broken memory and two are a liar.
 LIES_MAX = 2
 # A piece is owed by one peer, and by a second one when the first lags; then by one that spreads it.
@@ -150,8 +151,15 @@ class _Standing:
     lagging: bool = False
     cursor: int = 0  # before it, the order holds nothing to ask this peer for, `again` aside
 
+    brought: int = 0  # pieces
+
     def has(self, piece: int) -> bool:
         return piece not in self.lacks and (self.have is None or piece in self.have)
+
+    def owed_max(self, most: int) -> int:
+        """Pieces, of `most` that anybody may: a relay more with each that it has brought."""
+        is_relay = most != PIECES_PER_PEER_MAX and not self.spreads
+        return min(most, 1 + self.brought) if is_relay else most
 
     def rank(self) -> tuple[int, int, bool, int]:
         return (self.lies, self.lags, self.spreads, self.joined)
@@ -290,6 +298,7 @@ class Fetch:
             self._held_count += 1
             size_bytes = self._manifest.sizes[piece]
             standing.window_bytes = min(standing.window_bytes + size_bytes, WINDOW_BYTES_MAX)
+            standing.brought += 1
             return [Hold(tuple(self._indices[piece]), payload)]
         self._give_back(peer, piece)
         standing.lies += 1
@@ -361,7 +370,9 @@ class Fetch:
                 for piece in pieces:
                     size_bytes = self._manifest.sizes[piece]
                     full = standing.owed_bytes + size_bytes > standing.window_bytes
-                    if standing.owed and (full or len(standing.owed) >= self._pieces_max):
+                    if standing.owed and (
+                        full or len(standing.owed) >= standing.owed_max(self._pieces_max)
+                    ):
                         break
                     self._wanted.discard(piece)
                     self._again.pop(piece, None)
@@ -383,12 +394,18 @@ class Fetch:
             standing.cursor += 1
 
     def _hedges(self, peer: NodeId) -> Iterator[int]:
-        """What lagging peers owe and this one has, once nothing else is left to ask it for."""
+        """What lagging peers owe and this one has, once nothing else is left to ask it for.
+
+        Of one that spreads the blob what any relay owes: it offers no more than its link takes, and
+        what it offers in vain keeps it from offering others.
+        """
         standing = self._peers[peer]
-        for slow in [p for p in self._peers.values() if p.lagging]:
+        slower = [p for p in self._peers.values() if p.lagging or (standing.spreads > p.spreads)]
+        for slow in slower:
             for piece in slow.owed:
                 askers = self._asked.get(piece, [peer])  # held by now: nobody needs it
-                most = ASKED_OF_MAX + standing.spreads  # the last resort, where both of two lie
+                # one that spreads it is the last resort, where both of two lie
+                most = ASKED_OF_MAX + (standing.spreads and slow.lagging)
                 if peer not in askers and len(askers) < most and standing.has(piece):
                     yield piece
 

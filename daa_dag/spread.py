@@ -7,12 +7,17 @@ what they have by now. Each is offered a part of its own, and told what others h
         ^                   |
         +-- no longer than patience
 
-A chunk is offered again only when it was out for longer than that, or when a fetcher has no other
-way to it: it names such orphans, is told who else has them, and gets those of whose holders it
-knows and that were offered to nobody for as long; each time twice as many copies may go out. So one
-who takes its part and keeps it, or claims what it does not give, costs the others one patience and
-us one copy, and f of them together as many patiences as f has binary digits. Claims to what was
-never offered change nothing.
+Only the author of a blob is as sparing. Of what several have from the start, as members have a
+certified delta, each of them offers what is unoffered first and then, as far as a fetcher takes
+things as quickly as ever, whatever that one lacks: else fat links would stand idle while thin ones
+pass on.
+
+What is an author's is offered again only when it was out for longer than that, or when a fetcher
+has no other way to it: it names such orphans, is told who else has them, and gets those of whose
+holders it knows and that were offered to nobody for as long; each time twice as many copies may go
+out. So one who takes its part and keeps it, or claims what it does not give, costs the others one
+patience and us one copy, and f of them together as many patiences as f has binary digits. Claims to
+what was never offered change nothing.
 
 Invariants, checked after every step:
   * no fetcher is offered more than OFFERS_MAX chunks that it does not have yet;
@@ -60,7 +65,9 @@ class Patience:
     Where waits grow, as in front of a link, they grow less than that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slowness: float = 1.0) -> None:
+        """`slowness`: how many times longer than usual everything takes."""
+        self._slowness = slowness
         self._waits_s: deque[float] = deque(maxlen=WAITS_KEPT)
 
     def took(self, wait_s: float) -> None:
@@ -69,7 +76,8 @@ class Patience:
     @property
     def limit_s(self) -> float:
         usual_s = sorted(self._waits_s)[len(self._waits_s) * 3 // 4] if self._waits_s else 0.0
-        return min(PATIENCE_S_MAX, max(PATIENCE_S_MIN, PATIENCE_TIMES * usual_s))
+        least_s, most_s = PATIENCE_S_MIN * self._slowness, PATIENCE_S_MAX * self._slowness
+        return min(most_s, max(least_s, PATIENCE_TIMES * usual_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,7 @@ class _Fetcher:
     near: list[tuple[bytes, NodeId]] = field(default_factory=list)  # neighbours, nearest first
     introduced: dict[NodeId, None] = field(default_factory=dict)  # to be told of beside them
     told: dict[NodeId, int] = field(default_factory=dict)  # of whom, and what they had
+    place: bytes = b""  # its own: where copies for it begin
     taken: int = 0  # how many of what it was offered it then had
     named: int = 0  # how often others were told of it beside their neighbours
 
@@ -115,8 +124,15 @@ class _Fetcher:
 class Spread:
     """One blob of `chunk_count` chunks. Times are seconds of any clock."""
 
-    def __init__(self, chunk_count: int, receivers: int, salt: bytes = b"") -> None:
-        """`receivers`: how many are going to want it, about. `salt`: of the order of the chunks."""
+    def __init__(
+        self, chunk_count: int, receivers: int, salt: bytes = b"", is_author: bool = True
+    ) -> None:
+        """`receivers`: how many are going to want it, about. `salt`: of the order of the chunks.
+
+        Who is no author, but one of several that have it, gives copies as well as its link takes.
+        """
+        self._is_author = is_author
+        self._chunk_count = chunk_count
         self._all = (1 << chunk_count) - 1
         self._unoffered = dict.fromkeys(sorted(range(chunk_count), key=shuffled(salt)))
         self._offered = 0  # mask: to anybody, ever
@@ -159,7 +175,7 @@ class Spread:
 
     def _welcome(self, peer: NodeId) -> _Fetcher:
         """A new one, with its nearest; to others it may be nearer than some that they have."""
-        new = _Fetcher(window=self._start)
+        new = _Fetcher(window=self._start, place=peer)
         for node, other in self._fetchers.items():
             place = (bytes(digest_of(node + peer)), peer)
             if len(other.near) < NEIGHBOURS_MAX or place < other.near[-1]:
@@ -237,6 +253,19 @@ class Spread:
                 turn = self._turns[index]
                 if turn.copies < turn.copies_max or now_s - turn.began_s > limit_s:
                     yield index
+        if not self._is_author:
+            yield from self._copies(fetcher)
+
+    def _copies(self, fetcher: _Fetcher) -> Iterator[int]:
+        """Of the others each that it lacks, beginning anywhere: not all the same ones at once."""
+        lacks = self._all & ~fetcher.held & ~mask_of(fetcher.out_s)
+        chance = digest_of(b"%d" % self._news + fetcher.place)
+        start = int.from_bytes(chance[:4]) % self._chunk_count
+        for rest, first in ((lacks >> start, start), (lacks & ((1 << start) - 1), 0)):
+            while rest:
+                lowest = rest & -rest
+                yield first + lowest.bit_length() - 1
+                rest ^= lowest
 
     def _told(self, peer: NodeId, heard: int) -> list[NodeId]:
         """Of whom it hears: of neighbours with more than it has heard of, and of new ones."""

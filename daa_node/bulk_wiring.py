@@ -37,9 +37,10 @@ class BulkWiring:
         )
         self._bulk = parts.make_bulk(directory.node_of, contacts.blame)
         swarm = Swarm(UnderWay(), self._member_source, lambda: parts.entropy.bytes(SALT_BYTES))
-        self.spreading = Spreading(lambda: len(directory.members()), swarm)
+        self.spreading = Spreading(lambda: len(directory.members()), swarm, parts.slowness)
         me = parts.keys.node_id
-        self.fetcher = BlobFetcher(me, self._bulk, contacts.fault, swarm, self.limits)
+        fault, limits = contacts.fault, self.limits
+        self.fetcher = BlobFetcher(me, self._bulk, fault, swarm, limits, parts.slowness)
         shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
         shelves |= dict.fromkeys(STATES_FOR_MEMBERS, parts.work_store)
         self.server = BlobServer(

@@ -96,6 +96,7 @@ class Job(BaseModel):
     @model_validator(mode="after")
     def _data_fit(self) -> Self:
         why = self.data.why_unfit(self.model)
+        why = why or self.updates.why_too_fine(self.model.parameter_count())
         if why is not None:
             raise ValueError(why)
         why = why_unchecked(self.data, self.spot_checks.is_on, self.revealed_bytes)

@@ -110,3 +110,4 @@ class NodeParts:
     read_first_weights: ReadFile = lambda: None  # see rounds.first_weights
     network_now: Callable[[], NetworkConfig] | None = None  # its settings change while it runs
     anchor: VertexId | None = None  # of the one past that the operator trusts
+    slowness: float = 1.0  # so many times longer a chunk takes, where each stands for many

@@ -97,12 +97,13 @@ class Wiring:
         check_rules = check_rules_of(job)
         delta_bytes_max = job.updates.delta_format.size_bytes_max(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)
+        chunks = check_rules.boundary_chunks, job.updates.chunk_bytes
         self._peers = Peers(
             self._fetcher,
             self._requests,
             self.contacts,
             parts.work_store,
-            Sizes(self._limits, delta_bytes_max, fetch_s, check_rules.boundary_chunks),
+            Sizes(self._limits, delta_bytes_max, fetch_s, *chunks),
             bulk.sent_of,
             self.limits.note_own,
         )

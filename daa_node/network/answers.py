@@ -8,15 +8,13 @@ from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.session_pool import Lease
 from daa_node.wire.blob_messages import IN_TURN, PIECE_BYTES, missing_bytes
 
-# Without a byte for so long the session is given up. A frame that has begun may take a minute.
-BULK_ANSWER_TIMEOUT_S = 20.0
 # Of one answer: at one in five seconds its turn comes within twenty minutes, as long as a round.
 IN_TURN_MAX = 240
 
 
 async def frame_of(lease: Lease) -> bytes:
     """The next frame. Raises Unavailable."""
-    frame = await lease.stream.receive_frame(BULK_ANSWER_TIMEOUT_S)
+    frame = await lease.stream.receive_frame(lease.answer_timeout_s)
     if frame is None:
         raise Unavailable("closed the session")
     await lease.came(len(frame))

@@ -34,7 +34,6 @@ from daa_dag.fetch import (
 from daa_dag.ids import BlobRoot, NodeId
 from daa_dag.spread import ORPHANS_MAX, indices_of, mask_of, shuffled
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
-from daa_node.network.answers import BULK_ANSWER_TIMEOUT_S
 from daa_node.network.blob_source import (
     Answered,
     BlobSource,
@@ -48,9 +47,9 @@ from daa_node.network.blob_source import (
 )
 from daa_node.network.link_limits import LinkLimits
 from daa_node.network.relay_source import RelaySource
-from daa_node.network.session_pool import SessionPool, Source
+from daa_node.network.session_pool import BULK_ANSWER_TIMEOUT_S, SessionPool, Source
 from daa_node.network.spreading import SPREAD_KINDS, Part, Swarm
-from daa_node.network.stall import Stall
+from daa_node.network.stall import STALL_S, Stall
 from daa_node.seams import BlobStore, BlobWriter, BulkTransport
 from daa_node.wire.blob_messages import Shared
 
@@ -103,12 +102,17 @@ class BlobFetcher:
         on_fault: OnFault,
         swarm: Swarm | None = None,
         limits: LinkLimits | None = None,
+        slowness: float = 1.0,
     ) -> None:
-        """Without a `swarm` all comes from those that have a blob whole."""
+        """Without a `swarm` all comes from those that have a blob whole.
+
+        `slowness`: how many times longer than usual a chunk takes.
+        """
         self._limits = limits
         self._swarm = swarm
+        self._slowness = slowness
         self._local = local
-        self._pool = SessionPool(bulk, None if limits is None else limits.came)
+        self._pool = SessionPool(bulk, None if limits is None else limits.came, slowness)
         self.waits = self._pool.waits
         self._on_fault = on_fault
         self.received_bytes = 0
@@ -157,7 +161,8 @@ class BlobFetcher:
         first = int.from_bytes(self._local[:4])
         swarm = self._swarm if want.kind in SPREAD_KINDS else None
         post, inbox = trio.open_memory_channel[News](0)
-        shared = Download(want.kind, want.root, self._pool, self._on_fault, post, swarm=swarm)
+        slow, common = self._slowness, (self._pool, self._on_fault, post)
+        shared = Download(want.kind, want.root, *common, swarm=swarm, slowness=slow)
         download = _Download(want, shared, inbox, open_writer, first, more, are_enough)
         try:
             with trio.fail_after(deadline_s):
@@ -275,7 +280,8 @@ class _Download:
         """Whether less has come than must have by now: what drips comes to no end in time."""
         passed_s = now_s - self._began_s
         due_bytes = self._due_bytes * passed_s / self._deadline_s
-        return passed_s > BULK_ANSWER_TIMEOUT_S and self.received_bytes < due_bytes
+        limit_s = BULK_ANSWER_TIMEOUT_S * self._shared.slowness
+        return passed_s > limit_s and self.received_bytes < due_bytes
 
     def why(self, outcome: str) -> str:
         """`outcome`, and what became of each source."""
@@ -296,7 +302,7 @@ class _Download:
             if called_s >= LAST_CALL_S and (starved or self._is_behind(now_s)):
                 raise NotHeld(self.why("is not held by enough, nor brought by others"))
             news: News | None = None
-            with trio.move_on_after(PATIENCE_S / 2):
+            with trio.move_on_after(PATIENCE_S / 2 * self._shared.slowness):
                 news = await self._inbox.receive()
             if news is not None:
                 # outside of the timeout: what the machine takes for held must be written
@@ -469,8 +475,9 @@ class _Download:
     async def _prod(self) -> None:
         """Tell the machine who has been silent for too long, and try others as well."""
         now_s = trio.current_time()
-        patience_s = PATIENCE_S if self._part is None else self._shared.patience.limit_s
-        if now_s - (self._began_s if self._part is None else self._gained_s) > PATIENCE_S:
+        usual_s = PATIENCE_S * self._shared.slowness
+        patience_s = usual_s if self._part is None else self._shared.patience.limit_s
+        if now_s - (self._began_s if self._part is None else self._gained_s) > usual_s:
             # Whether anybody lags or not: a source may bring each bit in time, and never soon.
             more = self._more()
             self._welcome(more)
@@ -490,7 +497,10 @@ class _Download:
 
     def _is_stalled(self, now_s: float) -> bool:
         """Whether nothing comes, or a quarter of the time will not do, as things come."""
-        slow_s = max(self._shared.pool.opening_limit_s, self._shared.patience.limit_s)
+        shared = self._shared
+        slow_s = max(
+            STALL_S * shared.slowness, shared.pool.opening_limit_s, shared.patience.limit_s
+        )
         due_s = self._stall.due_share(now_s, self._began_s, slow_s)
         is_behind = self.received_bytes < self._due_bytes * due_s / self._deadline_s
         return is_behind or self._stall.is_due(now_s, slow_s)

@@ -46,10 +46,14 @@ CUT = (trio.BrokenResourceError, trio.ClosedResourceError)
 ATTEMPTS_MAX = 3
 RETRY_WAIT_S = 0.2  # doubled each time
 SHARE_WAIT_S = 0.005  # before we say what we have: what arrives together is said once
+SHARE_NEWS_WAIT_S = 0.02  # after news of others: there are more, and a chunk takes as long
 SHARE_WAIT_S_MAX = 0.16  # doubled up to here, while there is nothing new
 # And so much longer a chunk: then bitmaps of eight others are less than a hundredth of a link that
 # carries a chunk in 20 ms.
 SHARE_WAIT_CHUNK_S = 0.0002
+# Chunks of one answer, where others fetch the same: as many of 256 KiB fill one, and small ones
+# come in steps of as many, or who passes them on would wait for all of them.
+SPREAD_BATCH_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,19 @@ class Download:
     manifest: Manifest | None = None  # once it is known
     hurry: trio.Event = field(default_factory=trio.Event)  # one failed: the next need not wait
     swarm: Swarm | None = None  # None: everything comes from who has it whole
-    patience: Patience = field(default_factory=Patience)  # with answers, where others fetch as well
+    slowness: float = 1.0  # so many times longer than usual a chunk takes
+    patience: Patience = field(init=False)  # with answers, where others fetch as well
     begun: trio.Event = field(default_factory=trio.Event)  # what is here already is known
     have: int = 0  # mask of the chunks that can be read here
     orphans: Callable[[], tuple[int, ...]] = tuple
+
+    def __post_init__(self) -> None:
+        self.patience = Patience(self.slowness)
+
+    @property
+    def share_wait_s(self) -> float:
+        """How long to wait at least until a source hears what we have."""
+        return SHARE_WAIT_S * self.slowness
 
     def spreads(self, manifest: Manifest) -> bool:
         """Whether chunks are passed on from one who fetches it to the next."""
@@ -132,8 +145,9 @@ class BlobSource:
         self._answered = False  # an answer of it waits for us: it is we who are slow
         self._shares = False  # it spreads the blob
         self._heard = 0  # of its news
+        self._offered = 0  # mask: what it offered last
         self._share_s = 0.0  # when to say what we have
-        self._share_wait_s = SHARE_WAIT_S
+        self._share_wait_s = download.share_wait_s
         self._whole = False  # we have all: it hears so, and that is the end
         self.said = trio.Event()
 
@@ -157,8 +171,8 @@ class BlobSource:
 
     def gained(self) -> None:
         """We have more, of others: those who hear of it may want it."""
-        self._share_wait_s = SHARE_WAIT_S
-        self._share_s = min(self._share_s, trio.current_time() + 4 * SHARE_WAIT_S)
+        self._share_wait_s = self._download.share_wait_s
+        self._share_s = min(self._share_s, trio.current_time() + 4 * self._share_wait_s)
         self._wake.set()
 
     def finish(self) -> None:
@@ -226,14 +240,14 @@ class BlobSource:
         await download.post.send(joined)
         if joined.spreads:
             await download.begun.wait()
-        self._shares, self._heard = joined.spreads, 0
-        self._share_s, self._share_wait_s = trio.current_time(), SHARE_WAIT_S
+        self._shares, self._heard, self._offered = joined.spreads, 0, 0
+        self._share_s, self._share_wait_s = trio.current_time(), download.share_wait_s
         pending: deque[_Due] = deque()
         while True:
             while self._queued:
                 lease.clean = False
                 assert download.manifest is not None
-                batch = batch_of(self._queued, download.manifest)
+                batch = batch_of(self._queued, download)
                 pending.append(_Due(batch, trio.current_time()))
                 request = ChunksRequest(download.kind, download.root, batch)
                 await lease.stream.send_frame(encode_request(request))
@@ -297,15 +311,17 @@ class BlobSource:
         self._answered = True
         await download.post.send(Answered(source, due.indices, answer.payloads))
         self._answered = False
-        self._share_s = min(self._share_s, trio.current_time() + SHARE_WAIT_S)
+        self._share_s = min(self._share_s, trio.current_time() + download.share_wait_s)
 
     def _note_share(self, shared: Shared) -> None:
         """When to ask again: soon after there was news, else later each time."""
-        is_new = shared.news > self._heard or shared.offered
-        self._heard = max(self._heard, shared.news)
+        is_new = shared.news > self._heard or shared.offered & ~self._offered
+        self._heard, self._offered = max(self._heard, shared.news), shared.offered
         assert self._download.manifest is not None
         most_s = SHARE_WAIT_S_MAX + SHARE_WAIT_CHUNK_S * len(self._download.manifest.sizes)
-        self._share_wait_s = SHARE_WAIT_S if is_new else min(2 * self._share_wait_s, most_s)
+        slow = self._download.slowness
+        longer_s = min(2 * self._share_wait_s, most_s * slow)
+        self._share_wait_s = SHARE_NEWS_WAIT_S * slow if is_new else longer_s
         self._share_s = trio.current_time() + self._share_wait_s
 
     async def _find(self, lease: Lease) -> Joined:
@@ -345,11 +361,14 @@ class BlobSource:
         return manifest
 
 
-def batch_of(queued: deque[int], manifest: Manifest) -> tuple[int, ...]:
+def batch_of(queued: deque[int], download: Download) -> tuple[int, ...]:
     """As many of the queued asks as one answer may hold, ascending; they are taken off."""
+    manifest = download.manifest
+    assert manifest is not None
+    most = SPREAD_BATCH_MAX if download.spreads(manifest) else CHUNKS_PER_REQUEST_MAX
     batch = [queued.popleft()]
     size_bytes = manifest.sizes[batch[0]]
-    while queued and len(batch) < CHUNKS_PER_REQUEST_MAX:
+    while queued and len(batch) < most:
         size_bytes += manifest.sizes[queued[0]]
         if size_bytes > ANSWER_BYTES_MAX:
             break

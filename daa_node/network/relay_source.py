@@ -28,7 +28,7 @@ from daa_node.wire.blob_messages import (
     encode_request,
 )
 
-BATCHES_AT_ONCE = 2  # asked on one session: the next answer is on its way while one is written
+BATCHES_AT_ONCE = 8  # asked on one session: all that a relay may owe is under way at once
 RELAY_ATTEMPTS_MAX = 2  # then there are others
 
 
@@ -115,7 +115,7 @@ class RelaySource:
         while self._queued or pending:
             while self._queued and len(pending) < BATCHES_AT_ONCE:
                 lease.clean = False
-                batch = batch_of(self._queued, download.manifest)
+                batch = batch_of(self._queued, download)
                 pending.append((batch, trio.current_time()))
                 request = ChunksRequest(download.kind, download.root, batch)
                 await lease.stream.send_frame(encode_request(request))

@@ -23,6 +23,8 @@ IDLE_SESSIONS_MAX = 128  # one with each of as many as may vote: every round fet
 # The serving side hangs up after 120 s; what is older than this may be dead by the time we ask.
 IDLE_REUSE_S = 60.0
 CLOSE_TIMEOUT_S = 2.0
+# Without a byte for so long the session is given up. A frame that has begun may take a minute.
+BULK_ANSWER_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,20 @@ class Lease:
     clean: bool = True
     came: Came = _nothing  # told of each frame; it may take its time
     unread: int = 0  # answers of one frame that nobody needs: whoever uses it next drops them
+    answer_timeout_s: float = BULK_ANSWER_TIMEOUT_S
 
 
 class SessionPool:
     """Those of one fetcher."""
 
-    def __init__(self, bulk: BulkTransport, came: Came | None = None) -> None:
+    def __init__(
+        self, bulk: BulkTransport, came: Came | None = None, slowness: float = 1.0
+    ) -> None:
+        """`slowness`: how many times longer an answer may take."""
         self._bulk = bulk
         self._came = came or _nothing
-        self.waits = Waits()
+        self._answer_timeout_s = BULK_ANSWER_TIMEOUT_S * slowness
+        self.waits = Waits(slowness)
         self._openings = Patience()
         # the node, since when, and answers that are still unread; oldest first
         self._idle: OrderedDict[FrameStream, tuple[NodeId, float, int]] = OrderedDict()
@@ -99,14 +106,17 @@ class SessionPool:
         for stream in stale:
             await _close(stream)
         if mine and await _drop(mine[-1], unread):
-            return Lease(mine[-1], reused=True, came=self._came)
+            return self._leased(mine[-1], reused=True)
         began_s = trio.current_time()
         stream = await self._bulk.open(source.peer_id)
         self._openings.took(trio.current_time() - began_s)
         if stream.node_id != source.node_id:
             await _close(stream)
             raise PeerFault("identity-mismatch", f"{source.peer_id} is another node")
-        return Lease(stream, reused=False, came=self._came)
+        return self._leased(stream, reused=False)
+
+    def _leased(self, stream: FrameStream, reused: bool) -> Lease:
+        return Lease(stream, reused, came=self._came, answer_timeout_s=self._answer_timeout_s)
 
     async def _put(self, source: Source, lease: Lease) -> None:
         if not lease.clean:

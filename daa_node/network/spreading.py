@@ -76,8 +76,12 @@ class Swarm:
 class Spreading:
     """Of one server: every blob that members have asked for a part of."""
 
-    def __init__(self, receivers: Callable[[], int], swarm: Swarm) -> None:
-        """`receivers`: how many want what we spread, about."""
+    def __init__(self, receivers: Callable[[], int], swarm: Swarm, slowness: float = 1.0) -> None:
+        """`receivers`: how many want what we spread, about.
+
+        `slowness`: how many times longer than usual a chunk takes.
+        """
+        self._slowness = slowness
         self.under_way = swarm.under_way
         self._receivers = receivers
         self._draw = swarm.draw
@@ -90,12 +94,14 @@ class Spreading:
         name = request.kind, request.root
         spread = self._spreads.get(name)
         if spread is None:
-            spread = Spread(len(manifest.sizes), self._receivers(), self._draw())
+            is_author = request.kind == "updates"
+            spread = Spread(len(manifest.sizes), self._receivers(), self._draw(), is_author)
             self._spreads[name] = spread
             while len(self._spreads) > BLOBS_SPREAD_MAX:
                 self._spreads.popitem(last=False)
         self._spreads.move_to_end(name)
-        told = spread.tell(peer, request.have, request.orphans, request.heard, trio.current_time())
+        now_s = trio.current_time() / self._slowness
+        told = spread.tell(peer, request.have, request.orphans, request.heard, now_s)
         return Shared(told.news, told.offered, told.holders)
 
     def sent(self, name: BlobName, size_bytes: int) -> None:

@@ -28,7 +28,9 @@ SOURCES_MAX = 256  # remembered, the newest: more than vote in any network
 class Waits:
     """Of one fetcher. Times are those of trio's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, slowness: float = 1.0) -> None:
+        """`slowness`: how many times longer than usual answers take of anybody."""
+        self._slowness = slowness
         self._cost_s: dict[NodeId, float] = {}
         self.place_of: PlaceOf = lambda _node_id: (False, 0)
         self.on_answer: OnAnswer = lambda _node_id, _took_s, _has_come: None
@@ -69,7 +71,7 @@ class Waits:
             yield
             has_come = True
         finally:
-            cost_s = trio.current_time() - began_s
+            cost_s = (trio.current_time() - began_s) / self._slowness
             if has_come or cost_s > LONG_S:
                 self.on_answer(node_id, cost_s, has_come)
             before_s = self._cost_s.pop(node_id, cost_s)

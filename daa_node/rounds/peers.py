@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, OfferBody
-from daa_dag.chunking import Manifest, cut
+from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, cut
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints import epochs
 from daa_node.checkpoints.pages import REQUEST, page_bytes_max, whole_page
@@ -41,6 +41,7 @@ class Sizes:
     delta_bytes_max: int
     update_deadline_s: float
     boundary_chunks: tuple[int, ...]  # bytes: there is only one way to cut one
+    update_chunk_bytes: int = CHUNK_BYTES_MAX  # and an update
 
 
 def update_deadline_s(window_ms: int, delta_ms: int) -> float:
@@ -80,7 +81,7 @@ class Peers:
 
         Cut into chunks of a byte each, it would cost whoever fetches it seconds of work.
         """
-        sizes = tuple(cut([offer.size_bytes]))
+        sizes = tuple(cut([offer.size_bytes], self._sizes.update_chunk_bytes))
         await self._fetcher.fetch_blob(
             Want("updates", offer.blob_root, offer.size_bytes, sizes=sizes),
             self._sources(nodes()),

@@ -35,6 +35,7 @@ from daa_node.spot_checks.checks import Basis
 from daa_node.spot_checks.usefulness import worths
 
 # Whoever is about to have executed need not fetch what it has; with no trainer, others are quicker.
+# It has as long as the others took, if that is longer: a large model is merged for a while.
 EXECUTE_GRACE_S = 1.0
 TRAIN_TRIES_MAX = 2
 EXECUTE_TRIES_MAX = 2  # a trainer that died once is restarted and asked again
@@ -96,6 +97,7 @@ class SynchronousRound:
         self.happened = Happened(context.plan.round)
         self._executing = False
         self._executed = trio.Event()
+        self._decided_s = trio.current_time()  # when we saw which set it is
         self._contributing = trio.CancelScope()
         self._kept_boundaries = False
         self._rehearsal = _Rehearsal()
@@ -117,7 +119,8 @@ class SynchronousRound:
             nursery.start_soon(self._settle)
             self.happened.resolution = await context.agreement.outcomes.resolved(self._plan.round)
             if self._executing and not self._aborted():
-                with trio.move_on_after(EXECUTE_GRACE_S):
+                took_s = trio.current_time() - self._decided_s
+                with trio.move_on_after(max(EXECUTE_GRACE_S, took_s)):
                     await self._executed.wait()
             nursery.cancel_scope.cancel()
         self._tell_spread()
@@ -253,6 +256,7 @@ class SynchronousRound:
         set_block = await context.agreement.outcomes.decided(round_number)
         assert isinstance(set_block.payload, SetPayload)
         decided = set_block.payload
+        self._decided_s = trio.current_time()
         self._contributing.cancel()  # whatever still trains is too late, and in the worker's way
         self._note_decided(set_block, decided)
         if not context.merges:

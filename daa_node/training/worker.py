@@ -217,7 +217,7 @@ class Worker:
         )
         trained = sealed.trained
         _write(Path(order["sealed_out"]), sealed.blob)
-        manifest = _blob_manifest(sealed.blob).encode()
+        manifest = self._blob_manifest(sealed.blob).encode()
         if train_order.segment_steps:
             boundaries.end_with(sealed.end)
             self._boundaries = boundaries
@@ -292,7 +292,11 @@ class Worker:
         base, f_agg, coded = self._base(order), order["f_agg"], self._delta_format
         delta = self._merge(base, contributions, rule, f_agg, self._rates, out, coded)
         _write(Path(order["delta_out"]), delta)
-        return {"delta": _blob_manifest(delta).encode(), **self._state_manifests(out)}
+        return {"delta": self._blob_manifest(delta).encode(), **self._state_manifests(out)}
+
+    def _blob_manifest(self, blob: UInt8Array) -> Manifest:
+        """Of an update or a delta."""
+        return manifest_of(blob.data, cut([blob.size], self._job.updates.chunk_bytes))
 
     def _apply_delta(self, order: Message) -> Message:
         delta = _map_blob(order["delta"])
@@ -454,10 +458,6 @@ def _beat(line: Line) -> None:
 
 def _map_blob(path: str) -> UInt8Array:
     return np.memmap(path, np.uint8, "r").view(np.ndarray)
-
-
-def _blob_manifest(blob: UInt8Array) -> Manifest:
-    return manifest_of(blob.data, cut([blob.size]))
 
 
 def _write(path: Path, blob: UInt8Array) -> None:

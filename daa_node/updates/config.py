@@ -7,18 +7,26 @@ from typing import Any, Literal, Self
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
 from daa_consensus.committee import lying_trainers_max
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
 from daa_node.updates.aggregation.rule import rule_named
-from daa_node.updates.compression.codec import CODEC_NAMES, bits_per_parameter, codec_named
+from daa_node.updates.compression.codec import (
+    CODEC_NAMES,
+    bits_per_parameter,
+    codec_named,
+    sizes_of,
+)
 from daa_node.updates.compression.delta import DeltaFormat, delta_format_of
 from daa_node.updates.grid import GRID_ONE, RATE_TERM_MAX
 
 OUTER_LR_MAX = 4
+CHUNK_BYTES_MIN = 64  # twice its digest
 F_AGG_MAX = 1024  # far above any set of contributors; keeps the arithmetic of bounds small
 
 
@@ -36,6 +44,9 @@ class UpdatesConfig(BaseModel):
     norm_cap: float | None = 1024.0  # an offer whose decoded L2 is above it is refused
     error_feedback: bool = True
     train_on: bool = False  # while updates travel: see training.ahead
+    # Of an update or a delta: a blob of fewer than twelve chunks comes from who has it whole, so
+    # small updates over thin links want small ones. Each chunk costs a digest, of 32 bytes.
+    chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=CHUNK_BYTES_MIN, le=CHUNK_BYTES_MAX)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -61,10 +72,12 @@ class UpdatesConfig(BaseModel):
 
     @model_serializer(mode="wrap")
     def _what_is_said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A job that does not train on is written as it was before anybody could."""
+        """What is as it was before anybody could say so is not written."""
         given: dict[str, Any] = handler(self)
         if not self.train_on:
             del given["train_on"]
+        if self.chunk_bytes == CHUNK_BYTES_MAX:
+            del given["chunk_bytes"]
         return given
 
     def f_agg_among(self, contributors: int) -> int:
@@ -76,6 +89,19 @@ class UpdatesConfig(BaseModel):
         if self.rule == "mean":
             return 0
         return max(0, contributors - 1) // 3 if self.f_agg is None else self.f_agg
+
+    def why_too_fine(self, parameter_count: int) -> str | None:
+        """Why an update or a delta of so many parameters is too large for its chunks, if it is."""
+        most = max(
+            self.delta_format.size_bytes_max(parameter_count),
+            *sizes_of(self.codecs, parameter_count).values(),
+        )
+        if most <= CHUNKS_MAX * self.chunk_bytes:
+            return None
+        return (
+            f"updates: chunk_bytes is {self.chunk_bytes}, and an update or a delta of {most} bytes"
+            f" has {CHUNKS_MAX} chunks at most; {-(-most // CHUNKS_MAX)} or more will do"
+        )
 
     def check_bounds(self, members: int, trainers: int) -> None:
         """Raises RuleUnbounded unless the rule merges all members alone, and trainers with them.

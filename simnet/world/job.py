@@ -11,20 +11,38 @@ from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.training.config import EvaluationConfig, InnerConfig
 from daa_node.training.data_config import DataConfig
 from daa_node.training.model_config import ModelConfig
+from daa_node.updates.compression.codec import sizes_of
+from daa_node.updates.config import CHUNK_BYTES_MIN
 from simnet.world.scenario import Scenario
 
 MS_PER_S = 1000
+WIDTH_CUT = 1050  # 79k parameters, of which an update of top_k has 1.6 kB: room for 24 chunks
 BATCH = 32  # pictures of an inner step
 EVALUATED = 160  # held-out pictures a node judges each state by
+
+
+def cuts_updates(scenario: Scenario) -> bool:
+    """Whether updates that only weigh something travel in parts, `work.chunks` of each.
+
+    Where all train on, that is: there they are as large as links allow.
+    """
+    return scenario.is_nominal and scenario.work.train_on
 
 
 def job_of(scenario: Scenario) -> Job:
     """What the chain id covers, of this scenario."""
     work = scenario.work
+    model = ModelConfig(kind="mlp", depth=1, width=32)
+    updates = work.updates
+    if cuts_updates(scenario):
+        model = ModelConfig(kind="mlp", depth=1, width=WIDTH_CUT)
+        size_bytes = sizes_of((work.codec,), model.parameter_count())[work.codec]
+        chunk_bytes = max(CHUNK_BYTES_MIN, -(-size_bytes // work.chunks))
+        updates = updates.model_copy(update={"chunk_bytes": chunk_bytes})
     return Job(
         name=scenario.name,
         seed=scenario.seed,
-        model=ModelConfig(kind="mlp", depth=1, width=32),
+        model=model,
         data=DataConfig(kind="digits"),
         inner=InnerConfig(
             lr=0.01,
@@ -33,7 +51,7 @@ def job_of(scenario: Scenario) -> Job:
             batch_size=work.tokens_per_step if scenario.is_nominal else BATCH,
         ),
         evaluation=EvaluationConfig(windows=EVALUATED, batch_windows=EVALUATED),
-        updates=work.updates,
+        updates=updates,
         rounds=RoundsConfig(
             inner_steps_max=work.inner_steps_max,
             window_ms=round(work.window_s * MS_PER_S),

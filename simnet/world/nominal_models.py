@@ -58,7 +58,10 @@ class Nominal:
     def weigh(self, real_bytes: int) -> int:
         """What so many bytes of an answer stand for."""
         known = self._bytes_by_real.get(real_bytes)
-        return real_bytes * self.blocks // self.real_blocks if known is None else known
+        return self.weigh_part(real_bytes) if known is None else known
+
+    def weigh_part(self, real_bytes: int) -> int:
+        return real_bytes * self.blocks // self.real_blocks
 
 
 class NominalCore:

@@ -10,7 +10,6 @@ from daa_dag.fetch import (
     ASKED_OF_MAX,
     LIES_MAX,
     PIECES_PER_PEER_MAX,
-    PIECES_PER_RELAY_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_BYTES_START,
     Accuse,
@@ -332,8 +331,25 @@ def test_who_spreads_a_blob_is_asked_after_others_that_have_a_piece() -> None:
     fetch.step(PeerJoined(BOB, frozenset()))
     fetch._peers[BOB].window_bytes = 1
     assert asks(fetch.step(PeerGained(BOB, frozenset({3, 4}))))[0].peer == BOB
-    offered = asks(fetch.step(PeerGained(ALICE, frozenset({3, 5}))))
+    offered = asks(fetch.step(PeerGained(ALICE, frozenset({5}))))
     assert offered == [Ask(ALICE, 5)]
+
+
+def test_what_is_offered_is_taken_even_if_another_owes_it() -> None:
+    """Else who spreads the blob would take its link for full, and offer nothing in its place."""
+    fetch = fetch_of()
+    fetch.step(PeerJoined(ALICE, frozenset(), spreads=True))
+    fetch.step(PeerJoined(MALLORY, frozenset(), spreads=True))
+    fetch.step(PeerJoined(BOB, frozenset({3})))
+    assert asks(fetch.step(PeerGained(ALICE, frozenset({3, 5})))) == [Ask(ALICE, 5), Ask(ALICE, 3)]
+    assert not asks(fetch.step(PeerGained(MALLORY, frozenset({3, 5}))))
+
+
+def test_a_relay_owes_one_piece_more_for_each_that_it_has_brought() -> None:
+    fetch, chunks = Fetch(MANIFEST, range(len(CHUNKS)), 0, lambda index: b"%d" % index), CHUNKS
+    assert asks(fetch.step(PeerJoined(ALICE))) == [Ask(ALICE, 0)]
+    assert len(asks(fetch.step(ChunkArrived(ALICE, 0, chunks[0])))) == 2
+    assert len(asks(fetch.step(ChunkArrived(ALICE, 1, chunks[1])))) == 2  # one owed, of three
 
 
 def test_orphans_are_what_nobody_else_can_be_trusted_to_bring() -> None:
@@ -355,6 +371,8 @@ def test_whoever_turns_out_to_have_all_is_asked_for_all() -> None:
 
 def test_among_equals_the_order_is_the_caller_s_own() -> None:
     fetch = Fetch(MANIFEST, range(len(CHUNKS)), 0, lambda index: b"%d" % -index)
-    order = [ask.index for ask in asks(fetch.step(PeerJoined(ALICE)))]
-    natural = sorted(range(len(CHUNKS)), key=lambda index: b"%d" % -index)
-    assert order == natural[:PIECES_PER_RELAY_MAX]
+    order, asked = [], asks(fetch.step(PeerJoined(ALICE)))
+    while asked:
+        order += [ask.index for ask in asked]
+        asked = asks(fetch.step(ChunkArrived(ALICE, order[-1], CHUNKS[order[-1]])))
+    assert order == sorted(range(len(CHUNKS)), key=lambda index: b"%d" % -index)

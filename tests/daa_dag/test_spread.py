@@ -42,6 +42,33 @@ def test_each_is_offered_a_part_of_its_own_and_told_what_others_have() -> None:
     assert spread.tell(node(1), 0, (), told.news, 0.3).holders == ()
 
 
+def test_who_is_no_author_offers_what_a_fetcher_lacks_once_all_is_out() -> None:
+    spread = Spread(8, 2, is_author=False)
+    first, second = (spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(2))
+    assert (first | second, first & second) == (0xFF, 0)
+    copies = spread.tell(node(0), first, (), 0, 0.1).offered
+    assert copies
+    assert not copies & first
+    assert spread.tell(node(1), 0xFF, (), 0, 0.2).offered == 0
+    sparing = Spread(8, 2)
+    first, _ = (sparing.tell(node(i), 0, (), 0, 0.0).offered for i in range(2))
+    assert sparing.tell(node(0), first, (), 0, 0.1).offered == 0
+
+
+def test_copies_for_one_who_takes_them_slowly_become_no_more() -> None:
+    """What it takes, and how long it says that it took, is all that fills its window."""
+    spread, held, now_s = Spread(1000, 1, is_author=False), 0, 0.0
+    sizes: list[int] = []
+    for wait_s in [0.1] * 10 + [2.0] * 10:
+        offered = spread.tell(node(0), held, (), 0, now_s).offered
+        sizes.append(len(indices_of(offered)))
+        now_s += wait_s
+        held |= offered
+    assert max(sizes) <= OFFERS_MAX
+    assert sizes[9] == OFFERS_MAX
+    assert sizes[-1] < OFFERS_START
+
+
 def test_what_is_out_too_long_is_offered_to_another() -> None:
     spread = Spread(8, 1)
     hoarded = spread.tell(node(0), 0, (), 0, 0.0).offered

@@ -25,8 +25,8 @@ from daa_dag.fetch import (
     PeerLeft,
 )
 from daa_dag.ids import NodeId
-from daa_node.network.answers import BULK_ANSWER_TIMEOUT_S
 from daa_node.network.blob_exchange import PATIENCE_S
+from daa_node.network.session_pool import BULK_ANSWER_TIMEOUT_S
 from simnet.nodes.heap.gossip_core import HEADER_BYTES, key_of
 from simnet.world.links import NS
 

@@ -122,6 +122,10 @@ class Workbench:
             self.core = honest if cheat is None else CheatingCore(honest, cheat)
         self.first_state = _kept(self.core.inner_state())
 
+    def cut_up(self, size_bytes: int) -> list[int]:
+        """Of an update or a delta, the chunks."""
+        return cut([size_bytes], self.job.updates.chunk_bytes)
+
     def _passed_s(self) -> float:
         return self.elapsed_s
 
@@ -210,7 +214,7 @@ class InlineTrainer:
 
     async def _answer(self, order: TrainOrder, sealed: SealedTraining) -> SealedUpdate:
         blob = sealed.blob.tobytes()
-        manifest = await self._store.put_blob(UPDATES, blob, cut([len(blob)]))
+        manifest = await self._store.put_blob(UPDATES, blob, self._workbench.cut_up(len(blob)))
         trained = sealed.trained
         return SealedUpdate(
             blob_root=manifest.root,
@@ -290,7 +294,8 @@ class InlineTrainer:
             f_agg, coded = order.f_agg, bench.delta_format
             delta = aggregate_and_step(base, contributions, rule, f_agg, bench.rates, out, coded)
             await self._spend(Stage.MERGING, self._pace.merge_s)
-            manifest = await self._store.put_blob(UPDATES, delta.tobytes(), cut([delta.size]))
+            pieces = bench.cut_up(delta.size)
+            manifest = await self._store.put_blob(UPDATES, delta.tobytes(), pieces)
             return SteppedState(await _put_state(self._store, bench, _arrays(out)), manifest.root)
 
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:

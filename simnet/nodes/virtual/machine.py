@@ -312,6 +312,7 @@ class Machine:
             process=OneOfMany(),
             start_outside=start_outside,
             open_examples=self._open_examples,
+            slowness=1.0 if freight is None else freight.slowness or 1.0,
         )
         return parts if self.liar is None else disguised(parts, self.liar)
 

@@ -205,7 +205,7 @@ class LyingTrainer:
     async def _put(self, blob: UInt8Array) -> BlobRoot:
         """It is synced when the daemon acknowledges it."""
         payload = blob.tobytes()
-        manifest = manifest_of(payload, cut([len(payload)]))
+        manifest = manifest_of(payload, cut([len(payload)], self._genesis.job.updates.chunk_bytes))
         writer = await self._store.begin_blob(UPDATES, manifest)
         for index in writer.missing():
             at = manifest.offsets[index]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import cast
 
 import trio
@@ -59,9 +60,11 @@ class Member:
         self.shelf = Shelf(0.0)
         self.faults: list[tuple[NodeId, str]] = []
         self.chunk_s = chunk_s  # how long its link takes for one chunk
+        self.link: trio.Lock | None = None  # if all share it
         store = cast(BlobStore, self.shelf)
         swarm = Swarm(UnderWay(), world.source_of, lambda: os.urandom(16))
-        self.spreading = Spreading(lambda: len(world.members) - 1, swarm)
+        slow = world.slowness
+        self.spreading = Spreading(lambda: len(world.members) - 1, swarm, slow)
         self.server = BlobServer(
             dict.fromkeys((KIND, "deltas", "boundaries"), store),
             None,
@@ -71,7 +74,7 @@ class Member:
         )
         self.handler: FrameHandler = self.server.serve
         self.bulk = Bulk(world, self)
-        self.fetcher = BlobFetcher(self.source.node_id, self.bulk, self._blame, swarm, limits)
+        self.fetcher = BlobFetcher(self.source.node_id, self.bulk, self._blame, swarm, limits, slow)
         self.whole_s: float | None = None
 
     def _blame(self, node: NodeId, fault: PeerFault) -> None:
@@ -106,7 +109,7 @@ class Bulk:
         to_peer, from_us = trio.open_memory_channel[bytes](32)
         to_us, from_peer = trio.open_memory_channel[bytes](1)
         theirs = Paced(self._member.source.node_id, to_us, from_us)
-        theirs.chunk_s = peer.chunk_s
+        theirs.chunk_s, theirs.link = peer.chunk_s, peer.link
         self._world.nursery.start_soon(self._handle, peer.handler, theirs)
         return MemoryFrames(peer.source.node_id, to_peer, from_peer)
 
@@ -126,17 +129,22 @@ class Paced(MemoryFrames):
     """The serving end: a chunk takes as long as its link needs."""
 
     chunk_s = 0.0
+    link: trio.Lock | None = None  # that all sessions share; None: each has one of its own
 
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
-        await trio.sleep(self.chunk_s * len(payload) / CHUNK_BYTES_MAX)
+        async with self.link or nullcontext():
+            await trio.sleep(self.chunk_s * len(payload) / CHUNK_BYTES_MAX)
         await super().send_frame(payload)
 
 
 class World:
     """An author, who has the blob, and others, who want it."""
 
-    def __init__(self, nursery: trio.Nursery, receivers: int, chunk_s: float) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, receivers: int, chunk_s: float, slowness: float = 1.0
+    ) -> None:
         self.nursery = nursery
+        self.slowness = slowness
         self.open_s = 0.0  # how long a session takes to open
         self.members: dict[PeerId, Member] = {}
         self.author = self.add("author", chunk_s)
@@ -165,11 +173,11 @@ class World:
 Play = Callable[[World], Awaitable[None]]
 
 
-def in_swarm(play: Play, receivers: int = 4, chunk_s: float = 0.01) -> None:
+def in_swarm(play: Play, receivers: int = 4, chunk_s: float = 0.01, slowness: float = 1.0) -> None:
     async def run() -> None:
         async with trio.open_nursery() as nursery:
             with trio.fail_after(300):
-                await play(World(nursery, receivers, chunk_s))
+                await play(World(nursery, receivers, chunk_s, slowness))
             nursery.cancel_scope.cancel()
 
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))

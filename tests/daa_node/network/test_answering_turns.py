@@ -5,8 +5,8 @@ import trio
 
 from daa_node.errors import Unavailable
 from daa_node.network.answering_turns import IN_TURN_EVERY_S
-from daa_node.network.answers import BULK_ANSWER_TIMEOUT_S, IN_TURN_MAX, answer_of
-from daa_node.network.session_pool import Lease
+from daa_node.network.answers import IN_TURN_MAX, answer_of
+from daa_node.network.session_pool import BULK_ANSWER_TIMEOUT_S, Lease
 from daa_node.seams import FrameStream
 from daa_node.wire.blob_messages import (
     IN_TURN,

@@ -14,14 +14,13 @@ from daa_dag.ids import Digest, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
 from daa_node.network import blob_source
-from daa_node.network.answers import BULK_ANSWER_TIMEOUT_S
 from daa_node.network.blob_exchange import (
     LAST_CALL_S,
     PATIENCE_S,
     Want,
 )
 from daa_node.network.blob_server import CHUNKS, MANIFESTS, SNAPSHOTS, BlobServer
-from daa_node.network.session_pool import SESSIONS_PER_SOURCE_MAX
+from daa_node.network.session_pool import BULK_ANSWER_TIMEOUT_S, SESSIONS_PER_SOURCE_MAX
 from daa_node.seams import BlobWriter, FrameStream
 from daa_node.wire.blob_messages import (
     CHUNKS_PER_REQUEST_MAX,

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from daa_consensus.bft.effects import Finalized
-from daa_consensus.bft.messages import Block, OfferBody, SetPayload
+from daa_consensus.bft.messages import Block, OfferBody, Payload, ResultPayload, SetPayload
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical
@@ -104,7 +104,7 @@ class Agreement:
         self.words.append((kind, value))
         return True
 
-    def decide(self, payload: SetPayload) -> None:
+    def decide(self, payload: Payload) -> None:
         block = Block(DOMAIN.chain_id, 0, 7, ROUND, BlockId(bytes(32)), 6, payload)
         proof = Certificate(Statement(DOMAIN, Kind.FINALIZE, 7, ROUND, block.id), ())
         self.outcomes.note(Finalized((block,), proof, ()))
@@ -122,13 +122,14 @@ class Trainer:
 
     orders: list[AggregateOrder] = field(default_factory=list)
     failures: int = 0
+    takes_s: float = AGGREGATION_S
 
     async def train_and_seal(self, order: TrainOrder) -> None:
         await trio.sleep_forever()
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         self.orders.append(order)
-        await trio.sleep(AGGREGATION_S)
+        await trio.sleep(self.takes_s)
         if self.failures:
             self.failures -= 1
             raise TrainerFailed("killed")
@@ -282,6 +283,21 @@ async def test_another_set_than_the_rehearsed_one_is_executed_itself(
         assert [len(order.updates) for order in scene.trainer.orders] == [4, 3]
         assert len(scene.agreement.execs()) == 1
         assert scene.walk.happened.stepped == result_of(3)
+
+
+async def test_who_begins_late_has_as_long_as_the_others_took_to_execute(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Else it would fetch what it has, and of a large model that takes longer than to merge it."""
+    for others_s, comes_in_time in ((6.0, True), (4.0, False)):
+        async with walking() as scene:
+            scene.trainer.takes_s = 10.0
+            scene.agreement.decide(set_of(4))
+            await trio.sleep(others_s)
+            vertex, root = VertexId(b"v" * 32), Digest(b"r" * 32)
+            scene.agreement.decide(ResultPayload(ROUND, vertex, root))
+            await trio.sleep(10.0)
+            assert (scene.walk.happened.stepped is not None) == comes_in_time
 
 
 async def test_a_rehearsal_that_failed_is_followed_by_the_performance(

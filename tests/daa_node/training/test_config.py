@@ -75,6 +75,20 @@ def test_training_on_is_refused_where_anybody_is_to_be_checked() -> None:
             Job.model_validate(revealed | {"data": local})
 
 
+def test_chunks_of_the_usual_size_are_written_as_before_there_were_others() -> None:
+    assert "chunk_bytes" not in UpdatesConfig().model_dump()
+    assert UpdatesConfig(chunk_bytes=4096).model_dump()["chunk_bytes"] == 4096
+
+
+def test_a_job_whose_delta_has_more_chunks_than_a_blob_may_is_refused() -> None:
+    model = {"kind": "mlp", "depth": 2, "width": 2100}  # 4.6 million parameters
+    data = {"kind": "digits"}
+    job: dict[str, object] = {"name": "t", "end": {"rounds": 1}, "model": model, "data": data}
+    assert Job.model_validate(job | {"updates": {"chunk_bytes": 1024}})
+    with pytest.raises(ValidationError, match=r"chunk_bytes is 64.* or more will do"):
+        Job.model_validate(job | {"updates": {"chunk_bytes": 64}})
+
+
 def test_a_job_that_does_not_train_on_is_written_as_before_anybody_could() -> None:
     assert "train_on" not in UpdatesConfig().model_dump()
     assert "train_on" not in UpdatesConfig().model_dump_json()

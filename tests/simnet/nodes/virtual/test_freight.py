@@ -74,14 +74,41 @@ async def test_a_thin_receiver_is_late_alone() -> None:
     thick = (10 * MB, 100 * MB)
     roads = Roads(thick, thick, thick, (10 * MB, 0.5 * MB))
     loads = [roads.send(0, 3, MB), roads.send(1, 3, MB), roads.send(0, 2, MB), roads.send(1, 0, MB)]
-    # two megabytes at half a one a second; else half of the author's link, as long as both use it
-    assert await over_s(loads) == pytest.approx([4.0, 4.0, 0.2, 0.2])
+    # two megabytes at half a one a second; of the authors' links the others have what that leaves
+    rest_s = 1 / (10 - 0.25)
+    assert await over_s(loads) == pytest.approx([4.0, 4.0, rest_s, rest_s])
 
 
 @in_virtual_time
 async def test_no_stream_is_faster_than_a_window_each_round_trip() -> None:
     roads = Roads((1e12, 1e12), (1e12, 1e12), link=LinkModel(latency_ns=500 * MS))
     assert await over_s([roads.send(0, 1, 80 * 2**20)]) == pytest.approx([10.0])
+
+
+@in_virtual_time
+async def test_each_session_that_waits_for_an_answer_has_a_window_of_its_own() -> None:
+    roads = Roads((1e12, 1e12), (1e12, 1e12), link=LinkModel(latency_ns=500 * MS))
+    roads.freight.asking[0, 1] = 4
+    assert await over_s([roads.send(0, 1, 80 * 2**20)]) == pytest.approx([2.5])
+
+
+@in_virtual_time
+async def test_what_thin_links_leave_of_a_fat_one_is_shared_by_the_rest() -> None:
+    roads = Roads((9 * MB, MB), (MB, MB), (MB, 6 * MB), (MB, 100 * MB))
+    loads = [roads.send(0, node, size * MB) for node, size in ((1, 1), (2, 4), (3, 4))]
+    assert await over_s(loads) == pytest.approx([1.0, 1.0, 1.0])
+
+
+@in_virtual_time
+async def test_a_part_arrives_with_its_weight_or_is_lost_with_its_sender() -> None:
+    roads = Roads((MB, MB), (MB, MB))
+    await roads.freight.bring((0, 1), _root(0), 2 * MB)
+    assert trio.current_time() == pytest.approx(2.0)
+    at(2_500_000_000, lambda: roads.freight.cut(0))
+    with pytest.raises(Unavailable, match="cut off"):
+        await roads.freight.bring((0, 1), _root(0), 2 * MB)
+    await roads.freight.bring((0, 1), _root(0), 2 * MB)  # a quarter of it was there
+    assert trio.current_time() == pytest.approx(4.0)
 
 
 @in_virtual_time
