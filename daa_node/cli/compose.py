@@ -276,6 +276,7 @@ class _Daemon:
                     start_outside=self._start_outside,
                     doorbell=self._transport.doorbell,
                     circuits=self._transport.circuits,
+                    punches=self._transport.punches,
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),

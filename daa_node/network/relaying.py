@@ -1,6 +1,7 @@
 """Reached through relays where nobody can dial us: reservations, and addresses that follow.
 
     unreachable --a relay grants one--> relayed --none is left--> unreachable
+                                        relayed --a hole to some peer (see hole_punching)--> punched
 
 Whoever does not know for long does both: it tells its own addresses and those through relays. It
 may be behind a router, and know too few members that could tell it so.
@@ -21,6 +22,7 @@ from daa_node.identity.record import ADDRESSES_MAX, NodeRecord
 from daa_node.network.addresses import CIRCUIT, is_circuit, is_numeric, peer_id_in
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
+from daa_node.network.hole_punching import HolePunching
 from daa_node.network.reachability import Reach, Reachability
 from daa_node.observability.events import RELAY_LOST, RELAY_RESERVED, EventLog
 from daa_node.seams import Address, Circuits, PeerId, Transport
@@ -56,8 +58,10 @@ class Relaying:
         contacts: Contacts,
         directory: Directory,
         events: EventLog,
+        punching: HolePunching | None = None,
     ) -> None:
         """`circuits` None: a world where everybody can be dialled."""
+        self._punching = punching
         self._reachability = reachability
         self._circuits = circuits
         self._transport = transport
@@ -76,19 +80,26 @@ class Relaying:
         """For `status`."""
         found = dict(self._reachability.standing())
         found["relays"] = list(self._held)
-        if self._held and found["reach"] == Reach.UNREACHABLE:
-            found["reach"] = "relayed"
+        found |= {"punched": []} if self._punching is None else self._punching.standing()
+        if found["reach"] == Reach.UNREACHABLE and (self._held or found["punched"]):
+            found["reach"] = "punched" if found["punched"] else "relayed"
         return found
 
     def is_relayed(self, peer_id: PeerId) -> bool:
         """Whether our connection with this peer goes through a relay."""
         return self._circuits is not None and self._circuits.is_relayed(peer_id)
 
+    def is_punched(self, peer_id: PeerId) -> bool:
+        """Whether it leads through a hole that both ends have punched."""
+        return self._punching is not None and self._punching.is_punched(peer_id)
+
     async def run(self) -> None:
         """Until cancelled; measures whether we can be dialled as well."""
         self._unsure_from_s = trio.current_time() + UNSURE_S
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reachability.run)
+            if self._punching is not None:
+                nursery.start_soon(self._punching.run)
             if self._circuits is not None:
                 nursery.start_soon(self._keep_reserved, self._circuits)
 

@@ -51,6 +51,9 @@ NAME_UNKNOWN = EventName("name_unknown")  # host, why: told once, until its name
 REACHABILITY_CHANGED = EventName("reachability_changed")
 RELAY_RESERVED = EventName("relay_reserved")  # relay, seconds: others reach us through it
 RELAY_LOST = EventName("relay_lost")  # relay, why
+# node_id, peer_id: both ends have dialled each other through their routers, past the relay
+HOLE_PUNCHED = EventName("hole_punched")
+HOLE_FAILED = EventName("hole_failed")  # node_id, peer_id, why, failures: it stays relayed
 INVITE_USED = EventName("invite_used")  # invite, node_id: it came with one of ours
 # node_id, why: it came with an invite, and could not be passed on; it comes again
 INVITE_HELD_UP = EventName("invite_held_up")
