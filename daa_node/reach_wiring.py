@@ -3,8 +3,9 @@
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.hole_punching import HolePunching
+from daa_node.network.port_mapping import PortMapping
 from daa_node.network.reachability import Reachability
-from daa_node.network.relaying import Relaying
+from daa_node.network.relaying import Aids, Relaying
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
 
@@ -16,9 +17,11 @@ def make_relaying(
     insists = bool(parts.config.network.announce)
     found = Reachability(*outside, parts.entropy, parts.events, insists)
     around = parts.transport, contacts, directory
-    return Relaying(
-        found, parts.circuits, *around, parts.events, _punching(parts, contacts, directory)
-    )
+    mapping = None
+    if parts.router is not None:
+        mapping = PortMapping(parts.router, found, parts.transport, parts.events)
+    aids = Aids(_punching(parts, contacts, directory), mapping)
+    return Relaying(found, parts.circuits, *around, parts.events, aids)
 
 
 def _punching(parts: NodeParts, contacts: Contacts, directory: Directory) -> HolePunching | None:

@@ -190,6 +190,8 @@ class Libp2pTransport:
         bare = list(self._config.announce)
         if not bare and self._parts is not None:
             bare = self._parts.listening()
+            if self.doorbell.outside is not None:
+                bare.insert(0, self.doorbell.outside)
             if self._config.websocket and self._raw_transports is None:
                 bare += [address + "/ws" for address in bare]
         return [Address(f"{address}/p2p/{self._id}") for address in bare]

@@ -90,7 +90,9 @@ def reach_line(standing: Mapping[str, Any]) -> str:
     told = f"{standing['reach']}: {standing['why']}{f', seen at {seen}' if seen else ''}"
     holes = len(standing["punched"])
     told += f"; through {relays}" if relays else ""
-    return f"{told}; holes punched to {holes}" if holes else told
+    told += f"; holes punched to {holes}" if holes else ""
+    router = standing["router"]
+    return told if router is None else f"{told}; UPnP: {router['why']}"
 
 
 def _way(peer: Mapping[str, Any]) -> str | None:

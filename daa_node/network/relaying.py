@@ -23,6 +23,7 @@ from daa_node.network.addresses import CIRCUIT, is_circuit, is_numeric, peer_id_
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.hole_punching import HolePunching
+from daa_node.network.port_mapping import PortMapping
 from daa_node.network.reachability import Reach, Reachability
 from daa_node.observability.events import RELAY_LOST, RELAY_RESERVED, EventLog
 from daa_node.seams import Address, Circuits, PeerId, Transport
@@ -47,6 +48,14 @@ class Reservation:
     ends_at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Aids:
+    """What may make relays needless; None where a world has it not."""
+
+    punching: HolePunching | None = None
+    mapping: PortMapping | None = None
+
+
 class Relaying:
     """`run` keeps reservations while we need them; `told` is where others may dial us."""
 
@@ -58,10 +67,11 @@ class Relaying:
         contacts: Contacts,
         directory: Directory,
         events: EventLog,
-        punching: HolePunching | None = None,
+        aids: Aids | None = None,
     ) -> None:
         """`circuits` None: a world where everybody can be dialled."""
-        self._punching = punching
+        aids = aids or Aids()
+        self._punching, self._mapping = aids.punching, aids.mapping
         self._reachability = reachability
         self._circuits = circuits
         self._transport = transport
@@ -80,6 +90,7 @@ class Relaying:
         """For `status`."""
         found = dict(self._reachability.standing())
         found["relays"] = list(self._held)
+        found["router"] = None if self._mapping is None else self._mapping.standing()
         found |= {"punched": []} if self._punching is None else self._punching.standing()
         if found["reach"] == Reach.UNREACHABLE and (self._held or found["punched"]):
             found["reach"] = "punched" if found["punched"] else "relayed"
@@ -100,6 +111,8 @@ class Relaying:
             nursery.start_soon(self._reachability.run)
             if self._punching is not None:
                 nursery.start_soon(self._punching.run)
+            if self._mapping is not None:
+                nursery.start_soon(self._mapping.run)
             if self._circuits is not None:
                 nursery.start_soon(self._keep_reserved, self._circuits)
 
