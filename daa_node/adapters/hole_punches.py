@@ -53,6 +53,7 @@ SETTLE_S = 5.0  # noise and yamux on the new connection
 SETTLE_LOOK_S = 0.05
 ASKED_EVERY_S, ASKED_BURST = 30.0, 3.0  # of one peer: each asks us for TRIES_MAX dials
 ASKERS_KEPT_MAX = 1024
+AT_ONCE_MAX = 4  # holes; each may hold a socket for half a minute
 WHERE_PER_S, WHERE_BURST = 2.0, 64.0  # what a relay answers to all that ask it
 PUNCHED_KEPT_MAX = 1024  # who was punched; more than we are ever connected with
 
@@ -71,7 +72,7 @@ class HolePunches:
         self._punched: dict[PeerId, Endpoint] = {}  # where each was reached last
         self._askers: dict[PeerId, Pace] = {}
         self._where: Pace | None = None
-        self._busy = False
+        self._busy: set[PeerId] = set()  # with whom a hole is being punched
 
     def serve(self, host: GatedHost, own_end: OwnEnd, on_fault: OnFault) -> None:
         """Punch, and be asked to, from now on."""
@@ -86,9 +87,7 @@ class HolePunches:
 
     async def punch(self, peer_id: PeerId) -> None:
         """Raises Unavailable when none came about, PeerFault for what is no such talk."""
-        if self._busy:
-            raise Unavailable("another hole is being punched")
-        self._busy = True
+        self._begin(peer_id)
         try:
             own, other = await self._ends(peer_id)
             stream = await self._open(peer_id)
@@ -102,7 +101,7 @@ class HolePunches:
         except (trio.TooSlowError, trio.BrokenResourceError, SwarmException) as error:
             raise Unavailable(f"no hole to {peer_id}: {error or 'no answer'}") from None
         finally:
-            self._busy = False
+            self._busy.discard(peer_id)
         await self._leave_the_relay(peer_id)
 
     async def _agree_and_dial(
@@ -160,11 +159,9 @@ class HolePunches:
     async def _answer(self, stream: ByteStream) -> None:
         """Raises Unavailable for what we do not want to do, or that did not come about."""
         peer_id = stream.peer_id
-        if self._busy:
-            raise Unavailable("busy: another hole is being punched")
         if not self._pace_of(peer_id).take_at_once():
             raise Unavailable(f"asked too often: one hole in {ASKED_EVERY_S:.0f} s")
-        self._busy = True
+        self._begin(peer_id)
         try:
             own, other = await self._ends(peer_id)
             await write_message(stream, said(Word.READY))
@@ -177,7 +174,13 @@ class HolePunches:
                     await self._take(stream, found, other)
                     return
         finally:
-            self._busy = False
+            self._busy.discard(peer_id)
+
+    def _begin(self, peer_id: PeerId) -> None:
+        """Raises Unavailable; who draws its own out keeps a few others waiting at most."""
+        if peer_id in self._busy or len(self._busy) >= AT_ONCE_MAX:
+            raise Unavailable("busy: other holes are being punched")
+        self._busy.add(peer_id)
 
     async def _take(self, stream: ByteStream, found: trio.SocketStream, other: Endpoint) -> None:
         """Serve the other end's new connection, and say once it has come about."""

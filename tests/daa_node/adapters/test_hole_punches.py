@@ -154,6 +154,19 @@ async def test_who_asks_again_and_again_is_refused() -> None:
             await caller.punches.punch(called.peer_id)
 
 
+async def test_no_more_holes_are_punched_at_once_than_there_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world() as (relay, caller, called):
+        await joined(relay, caller, called)
+        monkeypatch.setattr(hole_punches, "AT_ONCE_MAX", 0)
+        with pytest.raises(Unavailable, match="busy"):
+            await caller.punches.punch(called.peer_id)
+        monkeypatch.undo()
+        await caller.punches.punch(called.peer_id)  # nothing was kept of it
+        assert called.punches.is_punched(caller.peer_id)
+
+
 async def test_one_refusal_after_the_other_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daa_node.adapters.simultaneous_open.TRY_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as door:
