@@ -19,6 +19,8 @@ from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.config import NetworkConfig
+from daa_node.network.hole_punching import Punches
+from daa_node.network.port_mapping import HomeRouter
 from daa_node.observability.events import EventLog
 from daa_node.rounds.first_weights import ReadFile
 from daa_node.seams import (
@@ -101,9 +103,11 @@ class NodeParts:
     control: Control
     process: Process
     start_outside: Callable[[trio.Nursery], Awaitable[None]]
-    # none of either: a world where everybody can be dialled
+    # none of these: a world where everybody can be dialled
     doorbell: Doorbell | None = None
     circuits: Circuits | None = None
+    punches: Punches | None = None
+    router: HomeRouter | None = None
     web: Web | None = None  # no gateway, or a world without browsers
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None

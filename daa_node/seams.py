@@ -158,6 +158,7 @@ class Doorbell(Protocol):
     """Shows whether a port can be dialled: who dials it says a token, and is answered nothing."""
 
     is_dialable: bool  # as far as we have found; True at first. What cannot be, is told nobody.
+    outside: Address | None  # where our router lets others in, without our peer id
 
     def awaiting(self, token: bytes) -> AbstractContextManager[trio.Event]:
         """Set once somebody has said this token at one of our ports; only within the context."""

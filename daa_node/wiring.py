@@ -54,10 +54,10 @@ from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
 from daa_node.network.holders import Holders
 from daa_node.network.link_limits import Budget
 from daa_node.network.mailbox import Mailbox
-from daa_node.network.reachability import Reachability
-from daa_node.network.relaying import CAPABILITY, Relaying
+from daa_node.network.relaying import CAPABILITY
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
+from daa_node.reach_wiring import make_relaying
 from daa_node.rounds.catch_up import CatchUp, far_behind
 from daa_node.rounds.claims import Claims
 from daa_node.rounds.first_weights import FirstWeights
@@ -89,7 +89,7 @@ class Wiring:
         self.contacts = Contacts(self.me, self.validators, self._directory, parts.transport)
         self._requests = Requests(parts.transport, self._directory, parts.events)
         self.holders = Holders(parts.transport, self._directory)
-        self.relaying = self._make_relaying()
+        self.relaying = make_relaying(parts, self.contacts, self._directory, self._requests)
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         around = self._directory, self.contacts, self._requests, self.validators
         self._bulk = bulk = BulkWiring(parts, *around)
@@ -145,13 +145,6 @@ class Wiring:
         self._gateway = gateway if parts.config.gateway.enabled else None
         self.volunteers = None if self._gateway is None else self._gateway.volunteers
 
-    def _make_relaying(self) -> Relaying:
-        parts, contacts = self._parts, self.contacts
-        outside = parts.doorbell, parts.transport, contacts, self._requests
-        insists = bool(parts.config.network.announce)
-        found = Reachability(*outside, parts.entropy, parts.events, insists)
-        around = parts.transport, contacts, self._directory
-        return Relaying(found, parts.circuits, *around, parts.events)
 
     def _why_excluded(self, node: NodeId) -> str | None:
         """What puts somebody out here: never a score."""
@@ -469,6 +462,7 @@ class Wiring:
             gateway=lambda: None if self._gateway is None else self._gateway.standing(),
             reachability=self.relaying.standing,
             is_relayed=self.relaying.is_relayed,
+            is_punched=self.relaying.is_punched,
             drain=drain.set,
         )
         identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)

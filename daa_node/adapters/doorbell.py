@@ -17,7 +17,7 @@ from libp2p.peer.id import ID
 
 from daa_node.adapters.bulk_sockets import is_address, read_up_to
 from daa_node.errors import Unavailable
-from daa_node.seams import BELL_TOKEN_BYTES, PeerId
+from daa_node.seams import BELL_TOKEN_BYTES, Address, PeerId
 
 if TYPE_CHECKING:
     from daa_node.adapters.libp2p_swarm import BoundedSwarm
@@ -32,6 +32,7 @@ class SocketDoorbell:
     def __init__(self) -> None:
         self.swarm: BoundedSwarm | None = None  # while the transport runs
         self.is_dialable = True
+        self.outside: Address | None = None
         self._awaited: dict[bytes, trio.Event] = {}
 
     @property

@@ -62,7 +62,7 @@ class HostNames:
 
         async def attempt(number: str, failed: trio.Event) -> None:
             try:
-                stream = await trio.open_tcp_stream(number, port)
+                stream = await dial((number, port))
             except OSError as error:
                 failures.append(error)
                 failed.set()
@@ -106,6 +106,26 @@ class HostNames:
         if not listeners:
             raise failures[0]
         return listeners
+
+
+async def dial(other: Endpoint, own: Endpoint | None = None) -> trio.SocketStream:
+    """By number, from `own` or any free port. Raises OSError.
+
+    The port is ours alone: one that the kernel draws when it connects may be that of strangers'
+    sockets, too. And another socket of ours may be bound to it, see simultaneous_open.
+    """
+    is_ip6 = ":" in other[0]
+    dialling = trio.socket.socket(socket.AF_INET6 if is_ip6 else socket.AF_INET)
+    is_open = False
+    try:
+        dialling.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        await dialling.bind(own or ("::" if is_ip6 else "0.0.0.0", 0))
+        await dialling.connect(other)
+        is_open = True
+    finally:
+        if not is_open:
+            dialling.close()
+    return trio.SocketStream(dialling)
 
 
 async def _look_up(host: str, family: int) -> list[str]:

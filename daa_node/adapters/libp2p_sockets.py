@@ -14,6 +14,8 @@ All together hold at most as many sockets as there are places; more wait in the 
 
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from weakref import WeakValueDictionary
 
 import trio
 import trio_websocket
@@ -249,13 +251,33 @@ class SocketListener(IListener):
         )
 
 
+class DialledEnds:
+    """From where we have dialled whom, as long as those sockets live."""
+
+    def __init__(self) -> None:
+        self._dialled: WeakValueDictionary[Endpoint, trio.SocketStream] = WeakValueDictionary()
+
+    def note(self, stream: trio.SocketStream) -> None:
+        self._dialled[stream.socket.getpeername()[:2]] = stream
+
+    def own(self, other: Endpoint) -> Endpoint | None:
+        """Host and port of our newest socket there."""
+        stream = self._dialled.get(other)
+        with suppress(OSError):  # it is closed
+            return None if stream is None else stream.socket.getsockname()[:2]
+        return None
+
+
 class SocketTransport(ITransport):
     """Dials and listens; `nursery` is where dialled WebSockets are read."""
 
-    def __init__(self, nursery: trio.Nursery, websocket: bool, doorway: Doorway) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, websocket: bool, doorway: Doorway, ends: DialledEnds
+    ) -> None:
         self._nursery = nursery
         self._websocket = websocket
         self._doorway = doorway
+        self._ends = ends
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """Raises OpenConnectionError."""
@@ -263,6 +285,7 @@ class SocketTransport(ITransport):
         try:
             with trio.fail_after(DIAL_TIMEOUT_S):
                 stream = await self._doorway.names.connect(kind, (host, port))
+                self._ends.note(stream)
                 if not _names_websocket(maddr):
                     return RawConnection(SocketStream(stream), True)
                 channel = await self._nursery.start(_carry_websocket, stream, f"{host}:{port}")

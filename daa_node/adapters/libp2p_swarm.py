@@ -128,7 +128,7 @@ class BoundedSwarm(Swarm):
     def host_of(self, peer_id: ID) -> str | None:
         """Where the other end of its first connection is; None if there is none from an address."""
         for connection in self.get_connections(peer_id):
-            remote = cast(YamuxSession, connection.muxed_conn).secured_conn.get_remote_address()
+            remote = remote_of(connection)
             return None if remote is None else remote[0]
         return None
 
@@ -313,6 +313,11 @@ class BoundedSwarm(Swarm):
         """Connections are bounded where they begin, and network/discovery decides on them."""
 
     _schedule_auto_connect = _schedule_prune
+
+
+def remote_of(connection: INetConn) -> tuple[str, int] | None:
+    """Host and port of the other end; the host of a relayed one is told in libp2p_circuits."""
+    return cast(YamuxSession, connection.muxed_conn).secured_conn.get_remote_address()
 
 
 def _is_denied(host: str | None, denied: Sequence[IPNetwork]) -> bool:

@@ -28,6 +28,7 @@ from daa_node.adapters.budgets import Budgets
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.doorbell import SocketDoorbell
+from daa_node.adapters.hole_punches import HolePunches
 from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.libp2p_circuits import RelayedConnections
 from daa_node.adapters.libp2p_courtesy import Courtesies
@@ -39,7 +40,12 @@ from daa_node.adapters.libp2p_parts import (
     connections_max,
 )
 from daa_node.adapters.libp2p_peer_stream import PeerStream, serving
-from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransport
+from daa_node.adapters.libp2p_sockets import (
+    ARRIVING_MAX,
+    DialledEnds,
+    Doorway,
+    SocketTransport,
+)
 from daa_node.adapters.libp2p_swarm import BoundedSwarm
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.waiting_room import Familiar, network_of
@@ -95,6 +101,7 @@ class Libp2pTransport:
         self._mishaps = mishaps or Mishaps()
         self.doorbell = SocketDoorbell()
         self.circuits = RelayedConnections()
+        self.punches = HolePunches(self.circuits)
         # with one, set before `run`, WebSockets may also come over TLS, on the same port
         self.certificate: Certificate | None = None
         self.names = HostNames()  # set before `run` by whoever wants to hear of those unknown
@@ -116,6 +123,7 @@ class Libp2pTransport:
         # who is drawn can be told by nobody who lacks our key
         lots = Random(blake2b(b"turns at the door", key=self._seed).digest())
         budgets = Budgets(_familiar_from(self._acquaintances), lots)
+        ends = DialledEnds()
         async with trio.open_nursery() as nursery:
             if self._raw_transports is not None:
                 raw = self._raw_transports(nursery)
@@ -125,7 +133,7 @@ class Libp2pTransport:
                     *(places, budgets, self._shortage, self.names, self.doorbell),
                     self.certificate,
                 )
-                raw = [SocketTransport(nursery, self._config.websocket, doorway)]
+                raw = [SocketTransport(nursery, self._config.websocket, doorway, ends)]
             parts = Parts(
                 self._seed,
                 self._namespace,
@@ -140,6 +148,7 @@ class Libp2pTransport:
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()
             self.circuits.serve(parts.host, self._on_fault, self._config.relay)
+            self.punches.serve(parts.host, ends.own, self._on_fault)
             parts.dht.records.judge = self._record_judge
             async with (
                 background_trio_service(parts.swarm),
@@ -181,6 +190,8 @@ class Libp2pTransport:
         bare = list(self._config.announce)
         if not bare and self._parts is not None:
             bare = self._parts.listening()
+            if self.doorbell.outside is not None:
+                bare.insert(0, self.doorbell.outside)
             if self._config.websocket and self._raw_transports is None:
                 bare += [address + "/ws" for address in bare]
         return [Address(f"{address}/p2p/{self._id}") for address in bare]

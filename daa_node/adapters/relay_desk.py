@@ -87,6 +87,10 @@ class RelayDesk:
         except Unavailable as reason:
             await write_message(stream, relay_messages.refused(str(reason)))
 
+    def joins(self, one: PeerId, other: PeerId) -> bool:
+        """Whether a circuit of these two leads through us now."""
+        return bool(self._pairs[one, other] or self._pairs[other, one])
+
     def _reserve(self, peer_id: PeerId) -> None:
         now_s = trio.current_time()
         self._reserved = {

@@ -73,6 +73,7 @@ class Live:
     gateway: Callable[[], Mapping[str, Any] | None]  # None: this node is none
     reachability: Callable[[], Mapping[str, Any]]  # of this node, by others' dials
     is_relayed: Callable[[PeerId], bool]  # whether our connection with it leads through a relay
+    is_punched: Callable[[PeerId], bool]  # or through a hole that both ends have punched
     drain: Callable[[], None]
 
 
@@ -172,6 +173,8 @@ class Handlers:
                     else None,
                     "relayed": standing.peer_id in connected
                     and self._live.is_relayed(standing.peer_id),
+                    "punched": standing.peer_id in connected
+                    and self._live.is_punched(standing.peer_id),
                     "reach": None if signed is None else told_reach(signed.record),
                     "role": None if signed is None else str(signed.record.role),
                     "part": None if node_id is None else part_of(node_id, now),

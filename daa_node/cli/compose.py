@@ -38,6 +38,7 @@ from daa_node.adapters.site_directory import SITE, read_site
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess, hand_memory_back
 from daa_node.adapters.trainer_process import TrainerProcess
+from daa_node.adapters.upnp_router import UpnpRouter
 from daa_node.adapters.worker_process import Spawn
 from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import identity, local, remote, report
@@ -277,6 +278,8 @@ class _Daemon:
                     start_outside=self._start_outside,
                     doorbell=self._transport.doorbell,
                     circuits=self._transport.circuits,
+                    punches=self._transport.punches,
+                    router=self._make_router(),
                     web=self._make_web(),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
@@ -308,6 +311,12 @@ class _Daemon:
             names.BULK_OPENED, peer=peer_id, way=way
         )
         return self._bulk
+
+    def _make_router(self) -> UpnpRouter | None:
+        network = self._config.network
+        if not network.upnp or network.announce:
+            return None  # the operator says where others find us
+        return UpnpRouter(lambda: 0 if self._bulk is None else self._bulk.port)
 
     def _make_web(self) -> Web | None:
         if self._door is None:

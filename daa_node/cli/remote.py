@@ -90,7 +90,18 @@ def reach_line(standing: Mapping[str, Any]) -> str:
     """Whether others can dial this node, and why we think so."""
     seen, relays = ", ".join(standing["seen_at"]), ", ".join(standing["relays"])
     told = f"{standing['reach']}: {standing['why']}{f', seen at {seen}' if seen else ''}"
-    return f"{told}{f'; through {relays}' if relays else ''}"
+    holes = len(standing["punched"])
+    told += f"; through {relays}" if relays else ""
+    told += f"; holes punched to {holes}" if holes else ""
+    router = standing["router"]
+    return told if router is None else f"{told}; UPnP: {router['why']}"
+
+
+def _way(peer: Mapping[str, Any]) -> str | None:
+    """How we reach it, or how it says that it is reached."""
+    if peer.get("punched"):
+        return "punched"
+    return "by relay" if peer.get("relayed") else peer.get("reach")
 
 
 def link_line(standing: Mapping[str, Any]) -> str:
@@ -131,7 +142,7 @@ def peers(root: Path, as_json: bool) -> None:
             _tolerated(peer.get("calibration")),
             _view(peer.get("sees_us")),
             _short("last_seen_s", peer.get("last_seen_s")),
-            "by relay" if peer.get("relayed") else peer.get("reach"),
+            _way(peer),
             _short("address", peer.get("address")),
         ]
         for peer in answer["peers"]

@@ -121,6 +121,8 @@ class NetworkConfig(BaseModel):
     )
     websocket: bool = True  # on the same port; browsers can dial nothing else
     mdns: bool = False  # tells everybody on the local network that we are here
+    # asked only where members find that nobody can dial us, and to this node's ports alone
+    upnp: bool = Field(True, description="ask the home's router to let others in, if need be")
     relay: bool = False  # bytes of peers that cannot dial each other, at most 2 MiB/s of each
     # beside members and those under bootstrap, who always find a place
     peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=PEERS_MAX_MOST)

@@ -81,12 +81,18 @@ class Reachability:
         self._asked: list[Address] = []  # our addresses at the last measurement
         self._found = Findings()
         self._measured_at_s: float | None = None
+        self._claimed: tuple[str, int] | None = None  # where our router says that it lets others in
         self.reach = Reach.UNKNOWN
         self.why = "not measured yet"
 
     def told(self) -> list[Address]:
         """Where others may dial us: nowhere, if nobody can."""
         return self._transport.addresses() if self.is_dialable else []
+
+    def claim(self, host: str | None, port: int) -> None:
+        """The router lets others in there, or nowhere any more: measure it soon."""
+        self._claimed = None if host is None else (host, port)
+        self._asked = []
 
     @property
     def is_dialable(self) -> bool:
@@ -107,7 +113,7 @@ class Reachability:
             "rung": sorted(node.hex() for node in found.rung),
             "silent": sorted(node.hex() for node in found.silent),
             "refused": found.refused,
-            "seen_at": self._seen_at(),
+            "seen_at": self.seen_at(),
             "measured_ago_s": None if at_s is None else round(trio.current_time() - at_s, 1),
         }
 
@@ -136,6 +142,8 @@ class Reachability:
     async def _measure(self, doorbell: Doorbell) -> bool:
         """Whether it has come to a conclusion."""
         found, ports = Findings(), ports_of(self._transport.addresses())
+        if self._claimed is not None:  # whoever rang at another one would prove nothing of it
+            ports = (self._claimed[1],)
         if not ports:
             return self._conclude(found, Reach.UNREACHABLE, "this node listens on no TCP port")
         nodes = in_turn_of(self._contacts.me, self._contacts.members())[:ASKED_MAX]
@@ -199,6 +207,7 @@ class Reachability:
         self._measured_at_s = trio.current_time()
         if self._doorbell is not None:
             self._doorbell.is_dialable = self.is_dialable
+            self._doorbell.outside = self._proven(found) if reach is Reach.DIRECT else None
         if reach is Reach.UNREACHABLE and self._is_insisted:
             self.why += "; the addresses under network.announce are told all the same"
         if reach is not before:
@@ -207,11 +216,18 @@ class Reachability:
                 reach=str(reach),
                 before=str(before),
                 why=self.why,
-                seen_at=self._seen_at(),
+                seen_at=self.seen_at(),
             )
         return True
 
-    def _seen_at(self) -> list[str]:
+    def _proven(self, found: Findings) -> Address | None:
+        """Where our router lets others in: members that got through must see us there."""
+        if self._claimed is None or self._claimed[0] not in found.rung.values():
+            return None
+        host, port = self._claimed
+        return Address(f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}")
+
+    def seen_at(self) -> list[str]:
         """Where members see us, most of them first."""
         seen = Counter([*self._found.rung.values(), *self._found.silent.values()])
         return [host for host, _ in seen.most_common()]

@@ -1,6 +1,7 @@
 """Reached through relays where nobody can dial us: reservations, and addresses that follow.
 
     unreachable --a relay grants one--> relayed --none is left--> unreachable
+                                        relayed --a hole to some peer (see hole_punching)--> punched
 
 Whoever does not know for long does both: it tells its own addresses and those through relays. It
 may be behind a router, and know too few members that could tell it so.
@@ -21,6 +22,8 @@ from daa_node.identity.record import ADDRESSES_MAX, NodeRecord
 from daa_node.network.addresses import CIRCUIT, is_circuit, is_numeric, peer_id_in
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
+from daa_node.network.hole_punching import HolePunching
+from daa_node.network.port_mapping import PortMapping
 from daa_node.network.reachability import Reach, Reachability
 from daa_node.observability.events import RELAY_LOST, RELAY_RESERVED, EventLog
 from daa_node.seams import Address, Circuits, PeerId, Transport
@@ -45,6 +48,14 @@ class Reservation:
     ends_at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Aids:
+    """What may make relays needless; None where a world has it not."""
+
+    punching: HolePunching | None = None
+    mapping: PortMapping | None = None
+
+
 class Relaying:
     """`run` keeps reservations while we need them; `told` is where others may dial us."""
 
@@ -56,8 +67,11 @@ class Relaying:
         contacts: Contacts,
         directory: Directory,
         events: EventLog,
+        aids: Aids | None = None,
     ) -> None:
         """`circuits` None: a world where everybody can be dialled."""
+        aids = aids or Aids()
+        self._punching, self._mapping = aids.punching, aids.mapping
         self._reachability = reachability
         self._circuits = circuits
         self._transport = transport
@@ -76,19 +90,29 @@ class Relaying:
         """For `status`."""
         found = dict(self._reachability.standing())
         found["relays"] = list(self._held)
-        if self._held and found["reach"] == Reach.UNREACHABLE:
-            found["reach"] = "relayed"
+        found["router"] = None if self._mapping is None else self._mapping.standing()
+        found |= {"punched": []} if self._punching is None else self._punching.standing()
+        if found["reach"] == Reach.UNREACHABLE and (self._held or found["punched"]):
+            found["reach"] = "punched" if found["punched"] else "relayed"
         return found
 
     def is_relayed(self, peer_id: PeerId) -> bool:
         """Whether our connection with this peer goes through a relay."""
         return self._circuits is not None and self._circuits.is_relayed(peer_id)
 
+    def is_punched(self, peer_id: PeerId) -> bool:
+        """Whether it leads through a hole that both ends have punched."""
+        return self._punching is not None and self._punching.is_punched(peer_id)
+
     async def run(self) -> None:
         """Until cancelled; measures whether we can be dialled as well."""
         self._unsure_from_s = trio.current_time() + UNSURE_S
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reachability.run)
+            if self._punching is not None:
+                nursery.start_soon(self._punching.run)
+            if self._mapping is not None:
+                nursery.start_soon(self._mapping.run)
             if self._circuits is not None:
                 nursery.start_soon(self._keep_reserved, self._circuits)
 

@@ -51,6 +51,12 @@ NAME_UNKNOWN = EventName("name_unknown")  # host, why: told once, until its name
 REACHABILITY_CHANGED = EventName("reachability_changed")
 RELAY_RESERVED = EventName("relay_reserved")  # relay, seconds: others reach us through it
 RELAY_LOST = EventName("relay_lost")  # relay, why
+# node_id, peer_id: both ends have dialled each other through their routers, past the relay
+HOLE_PUNCHED = EventName("hole_punched")
+# host, port, seconds: our home's router lets others in there; a claim until others get through
+PORT_OPENED = EventName("port_opened")
+PORT_REFUSED = EventName("port_refused")  # why: the router was asked to, and it came to nothing
+HOLE_FAILED = EventName("hole_failed")  # node_id, peer_id, why, failures: it stays relayed
 INVITE_USED = EventName("invite_used")  # invite, node_id: it came with one of ours
 # node_id, why: it came with an invite, and could not be passed on; it comes again
 INVITE_HELD_UP = EventName("invite_held_up")

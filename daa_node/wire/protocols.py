@@ -11,6 +11,7 @@ VOLUNTEER = "/daa/2/volunteer"  # a browser's one stream, see volunteer_messages
 BULK = "/daa/2/bulk"  # a bulk session's handshake, then frames if no socket can be dialled
 RELAY = "/daa/1/relay"  # a reservation, or a circuit to who has one; see relay_messages
 RELAYED = "/daa/1/relayed"  # from a relay: the other end of a circuit
+PUNCH = "/daa/1/punch"  # from a circuit to a connection without a relay; see punch_messages
 
 PROTOCOL_VERSION = 1
 # The oldest version that we still understand. Raised when a message of it can no longer be served.

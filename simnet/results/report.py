@@ -326,10 +326,14 @@ def _faults(trace: Trace) -> str:
 def _routers(outcome: Event) -> str:
     """How each node that stands behind one was reached."""
     rows = [
-        (*(row[key] for key in ("node", "nat", "passage", "relays")), _listed(row["relayed_with"]))
+        (
+            *(row[key] for key in ("node", "nat", "passage", "relays")),
+            *(_listed(row[key]) for key in ("relayed_with", "punched_with")),
+        )
         for row in outcome["facts"].get(ROUTERS, ())
     ]
-    return _table(*rows, head=("node", "behind", "got through", "relays", "relayed with nodes"))
+    head = ("node", "behind", "got through", "relays", "relayed with nodes", "punched with nodes")
+    return _table(*rows, head=head)
 
 
 def _listed(nodes: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ NODES_MAX = 20_000
 Nat = Literal[
     "cone",  # one outside port for each inside one, whomever it goes to
     "symmetric",  # another one for each destination
+    "upnp",  # as cone, and it lets others in where it is asked to
     "cgnat",  # two boxes, and an address that all homes of the carrier share
 ]
 

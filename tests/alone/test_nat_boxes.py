@@ -1,4 +1,4 @@
-"""Real TCP through real boxes: out and back, and nobody comes in unasked."""
+"""Real TCP through real boxes: out and back, and nobody comes in who is not dialled as well."""
 
 import socket
 import threading
@@ -7,7 +7,12 @@ from contextlib import ExitStack
 from functools import partial
 
 import pytest
+import trio
 
+from daa_node.adapters.budgets import Endpoint
+from daa_node.adapters.host_names import dial
+from daa_node.adapters.simultaneous_open import cross
+from daa_node.errors import Unavailable
 from simnet.nodes.processes.backends import examine
 from simnet.nodes.processes.borders import CARRIER, own_address_of, public_address_of
 from simnet.nodes.processes.fork_server import ForkServer
@@ -17,7 +22,7 @@ from simnet.world.link_conditions import LinkState, all_ends
 from simnet.world.links import MS, LinkModel
 from simnet.world.node_classes import Nat
 
-NATS: tuple[Nat | None, ...] = (None, None, "cone", "symmetric", "cgnat", "cgnat")
+NATS: tuple[Nat | None, ...] = (None, None, "cone", "symmetric", "cgnat", "cgnat", "cone")
 PORT = 4001
 TIMEOUT_S = 1.0
 PAYLOAD = bytes(range(256)) * 250
@@ -30,9 +35,17 @@ def live(address: str, line: Line) -> None:
     """
     door = socket.create_server((address, PORT), backlog=8, reuse_port=True)
     threading.Thread(target=echo_all, args=(door,), daemon=True).start()
+    seen_by: list[trio.socket.SocketType] = []  # kept open, as a connection with a relay is
     line.send(None)
     while True:
-        line.send(dialled(address, *line.receive()[0]))
+        match line.receive()[0]:
+            case "seen", host, port:
+                seen_by.append(trio.run(dial, (host, port)).socket)
+                line.send((seen_by[-1].getsockname(), trio.run(seen_as, seen_by[-1])))
+            case "cross", own, other:
+                line.send(trio.run(meet, own, other))
+            case order:
+                line.send(dialled(address, *order))
 
 
 def echo_all(door: socket.socket) -> None:
@@ -66,6 +79,22 @@ def dialled(own: str, host: str, port: int, from_door: bool) -> str:
         return seen if heard == PAYLOAD else "damaged"
 
 
+async def seen_as(there: trio.socket.SocketType) -> Endpoint:
+    """Where the echo at the other end sees us."""
+    host, _, port = (await there.recv(32)).decode().strip().partition(":")
+    return host, int(port)
+
+
+async def meet(own: Endpoint, other: Endpoint) -> str:
+    """Dial the other end at the same moment as it dials us; what it says."""
+    try:
+        stream = await cross(own, other)
+    except Unavailable:
+        return "nobody"
+    await stream.send_all(f"from {own[0]}".encode())
+    return bytes(await stream.receive_some(64)).decode()
+
+
 class World:
     """A node of each kind, with an echo and a caller in it."""
 
@@ -83,6 +112,20 @@ class World:
         """As whom the node is seen there."""
         found: str = self.lines[node].ask((host, port, from_door))
         return found
+
+    def shows(self, node: int) -> tuple[Endpoint, Endpoint]:
+        """A socket of its own towards node 0, and where that one sees it."""
+        found: tuple[Endpoint, Endpoint] = self.lines[node].ask(
+            ("seen", public_address_of(0), PORT)
+        )
+        return found
+
+    def cross(self, one: int, other: int) -> list[str]:
+        """What each of the two hears of the other when both dial at once."""
+        (own, seen), (its_own, seen_there) = self.shows(one), self.shows(other)
+        self.lines[one].send(("cross", own, seen_there))
+        self.lines[other].send(("cross", its_own, seen))
+        return [self.lines[node].hear()[0] for node in (one, other)]
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +168,14 @@ def test_a_cone_shows_one_port_to_two_hosts_and_a_symmetric_box_two(world: World
     assert symmetric[0] != symmetric[1]
     # and still nobody comes in to the port that all the world has seen, but who was written to
     assert world.dial(4, public_address_of(2)) == "nobody"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_let_through"), [(2, 6, True), (2, 4, True), (2, 3, False), (4, 5, False)]
+)
+def test_two_cones_let_each_other_through_when_both_dial_and_no_symmetric_box_does(
+    world: World, one: int, other: int, is_let_through: bool
+) -> None:
+    """Nor do two homes of one carrier, whose box turns nothing round."""
+    wanted = [f"from {own_address_of(node, NATS[node])}" for node in (other, one)]
+    assert world.cross(one, other) == (wanted if is_let_through else ["nobody", "nobody"])

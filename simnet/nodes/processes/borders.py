@@ -1,6 +1,7 @@
 """Where each node is: on the internet itself, or behind one box or two that translate.
 
     cone, symmetric   node -> its home's box -> internet
+    upnp              the same with a cone that opens ports on request, see router_face
     cgnat             node -> its home's box -> its carrier's box -> internet
 
 Every home has a box and an address of its own; all homes of one carrier share the carrier's. A
@@ -11,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simnet.nodes.processes.ipv4 import address_number, heading_of
-from simnet.nodes.processes.nat import NatBox
+from simnet.nodes.processes.nat import Mapping, NatBox
+from simnet.nodes.processes.port_requests import DONE, REFUSED, answer, request_in
 from simnet.world.determinism import Streams
 from simnet.world.node_classes import Nat
 
@@ -48,11 +50,29 @@ class Borders:
         self._behind: list[tuple[NatBox, ...]] = []  # of each node, the home's first
         self._public: dict[int, int] = {}  # by address on the internet
         self._carrier: NatBox | None = None
+        self._obliging: set[int] = set()  # nodes whose boxes open ports
         self._homes: dict[int, int] = {}  # by address inside the carrier
         for node, nat in enumerate(nats):
             self._behind.append(tuple(self._boxes(node, nat, streams)))
+            if nat == "upnp":
+                self._obliging.add(node)
             if nat != "cgnat":
                 self._public[address_number(public_address_of(node))] = node
+
+    def answer(self, node: int, packet: bytes, now_ns: int) -> bytes | None:
+        """What the node's box says to a packet that asks something of itself; None if it does not.
+
+        Most boxes say that they open no ports.
+        """
+        heading = heading_of(packet)
+        asked = None if heading is None else request_in(packet, heading)
+        if heading is None or asked is None or not self._behind[node]:
+            return None
+        inside = heading.source[0], asked.inside_port
+        is_done = node in self._obliging and self._behind[node][0].open_port(
+            asked.outside_port, inside, asked.seconds, now_ns
+        )
+        return answer(heading.source, asked, DONE if is_done else REFUSED)
 
     def outward(self, node: int, packet: bytes, now_ns: int) -> Letter | None:
         """A packet of the node as the internet sees it; None if it gets nowhere."""
@@ -89,7 +109,8 @@ class Borders:
             return
         chance = streams.random(f"nat {node}")
         if nat != "cgnat":
-            yield NatBox(nat, address_number(public_address_of(node)), chance)
+            mapping: Mapping = "symmetric" if nat == "symmetric" else "cone"
+            yield NatBox(mapping, address_number(public_address_of(node)), chance)
             return
         home = address_number(f"{NETWORK}.{_OF_CARRIER}.{node + 1}")
         self._homes[home] = node

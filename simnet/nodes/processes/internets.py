@@ -1,15 +1,15 @@
 """What lies between nodes: packets that our switch carries, or a relay's streams."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import Unavailable, UserError
-from simnet.nodes.processes import kernel, relay, switch
+from simnet.nodes.processes import kernel, relay, router_face, switch
 from simnet.nodes.processes.backends import Backend
-from simnet.nodes.processes.borders import own_address_of
+from simnet.nodes.processes.borders import own_address_of, public_address_of
 from simnet.nodes.processes.fork_server import ForkServer
 from simnet.nodes.processes.lines import Line
 from simnet.world.link_conditions import Ends, LinkStates
@@ -36,8 +36,18 @@ class Addresses:
 class Internet:
     """Made before any daemon; its links are cut until `set_links` first opens them."""
 
-    def __init__(self, carrier: Line, addresses: Addresses, namespaces: list[int]) -> None:
-        """`carrier` carries what is sent; `namespaces` has a descriptor for each node, or none."""
+    def __init__(
+        self,
+        carrier: Line,
+        addresses: Addresses,
+        namespaces: list[int],
+        faces: Sequence[Line] = (),
+    ) -> None:
+        """`carrier` carries what is sent; `namespaces` has a descriptor for each node, or none.
+
+        `faces` are those of routers that can be asked for a port.
+        """
+        self._faces = faces
         self._carrier = carrier
         self._namespaces = namespaces
         self.addresses = addresses
@@ -58,7 +68,8 @@ class Internet:
         return self._namespaces[node] if self._namespaces else None
 
     def end(self) -> None:
-        self._carrier.close()
+        for line in (*self._faces, self._carrier):
+            line.close()
         for descriptor in self._namespaces:
             os.close(descriptor)
 
@@ -94,7 +105,13 @@ def tun_internet(
             os.close(tun)  # else the devices would outlive the switch
     listening = tuple(f"/ip4/{address}/tcp/{DAEMON_PORT}" for address in own)
     hidden = frozenset(node for node, nat in enumerate(nats) if nat is not None)
-    return Internet(carrier, Addresses(listening, hidden), made[:count])
+    faces = []
+    for node, nat in enumerate(nats):
+        if nat == "upnp":
+            life = partial(router_face.serve, own[node], public_address_of(node))
+            faces.append(server.fork_helper("router", life, made[node]))
+            faces[-1].hear()
+    return Internet(carrier, Addresses(listening, hidden), made[:count], faces)
 
 
 def relayed_internet(server: ForkServer, count: int, seed: int) -> Internet:

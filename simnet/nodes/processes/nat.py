@@ -7,6 +7,7 @@
 `cone` uses one outside port of the box for all that come from one inside port, whomever they go to
 (endpoint-independent mapping, RFC 4787 section 4.1); `symmetric` another one for each destination.
 Both let in only whom the inside has written to, address and port (section 5, the strictest kind).
+A port that the inside asks for lets everybody in for a while.
 What goes from inside to the box's own outside is dropped: few boxes turn it round. A way that is
 not used is forgotten; when the table is full of ways in use, no new one begins.
 """
@@ -54,6 +55,7 @@ class _Mapping:
     key: tuple[int, End, End | None]  # (protocol, inside, remote: None of a cone)
     port: int
     ways: dict[End, _Way] = field(default_factory=dict)
+    open_until_ns: int = 0  # until then for everybody, because the inside has asked for it
 
     @property
     def inside(self) -> End:
@@ -94,6 +96,25 @@ class NatBox:
         self._use(way, heading, now_ns, from_inside=True)
         return rewritten(packet, heading, "source", (self.outside, mapping.port))
 
+    def open_port(self, port: int, inside: End, seconds: int, now_ns: int) -> bool:
+        """Let everybody in to an inside TCP port by this outside one; False if that is taken.
+
+        0 seconds close it. Ways that are in use stay.
+        """
+        found = self._by_port.get((TCP, port))
+        if seconds == 0:
+            if found is not None and found.inside[0] == inside[0]:
+                found.open_until_ns = 0
+            return True
+        key = (TCP, inside, None)
+        before = self._by_key.get(key)
+        if (found is not None and found is not before) or (before is not None and found is None):
+            return False
+        if before is None:
+            before = self._by_key[key] = self._by_port[TCP, port] = _Mapping(key, port)
+        before.open_until_ns = now_ns + seconds * NS
+        return True
+
     def inside_of(self, heading: Heading) -> End | None:
         """Who has the outside port that a packet from outside goes to, let in or not."""
         mapping = self._by_port.get((heading.protocol, heading.destination[1]))
@@ -103,6 +124,11 @@ class NatBox:
         """What arrives inside; None for what nobody there has asked for."""
         mapping = self._by_port.get((heading.protocol, heading.destination[1]))
         way = None if mapping is None else mapping.ways.get(heading.source)
+        if mapping is not None and mapping.open_until_ns > now_ns and self._ways < WAYS_MAX:
+            if way is None:
+                way = mapping.ways[heading.source] = _Way(now_ns, 0)
+                self._ways += 1
+            way.used_ns = now_ns
         if mapping is None or way is None or now_ns - way.used_ns > way.idle_ns:
             self.refused += 1
             return None
@@ -158,6 +184,6 @@ class NatBox:
                 if now_ns - way.used_ns > way.idle_ns:
                     del mapping.ways[remote]
                     self._ways -= 1
-            if not mapping.ways:
+            if not mapping.ways and mapping.open_until_ns <= now_ns:
                 del self._by_key[mapping.key]
                 del self._by_port[mapping.key[0], mapping.port]

@@ -18,6 +18,7 @@ def passages(
             "passage": _passage(log),
             "relays": len(log.relays),
             "relayed_with": sorted(numbers[name] for name in log.relayed),
+            "punched_with": sorted(numbers[name] for name in log.punched),
         }
         for node, (log, nat) in enumerate(zip(logs, nats, strict=True))
         if nat is not None
@@ -27,4 +28,6 @@ def passages(
 def _passage(log: EventLog) -> str:
     if log.reach == "direct":
         return "direct"
+    if log.punched:
+        return "punched"
     return "relayed" if log.relays or log.relayed else "dials out"

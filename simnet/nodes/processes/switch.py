@@ -99,8 +99,11 @@ class Switch:
             packet = self._borders.inward(letter, now_ns)
         if packet is None:
             return  # a box let it not in, and has counted it
+        self._write(letter.receiver, packet)
+
+    def _write(self, node: int, packet: bytes) -> None:
         try:
-            os.write(self._tuns[letter.receiver], packet)
+            os.write(self._tuns[node], packet)
         except OSError:
             self._cut += 1  # a device that is going away
 
@@ -118,6 +121,10 @@ class Switch:
             receiver = self._node_at.get(packet[DESTINATION_BYTES])
             if receiver is not None:
                 self._forward((sender, receiver), packet)
+            return
+        told = self._borders.answer(sender, packet, monotonic_ns())
+        if told is not None:
+            self._write(sender, told)
             return
         letter = self._borders.outward(sender, packet, monotonic_ns())
         if letter is not None:

@@ -92,13 +92,14 @@ async def test_a_number_that_is_silent_holds_nobody_up_and_one_too_many_is_close
     silent_s = {"192.0.2.1": 60.0, "192.0.2.2": 0.5, "192.0.2.3": 0.25}
     dialled: list[Dialled] = []
 
-    async def dial(number: str, _port: int) -> Dialled:
+    async def dial(place: tuple[str, int]) -> Dialled:
+        number = place[0]
         with trio.CancelScope(shield=number != "192.0.2.1"):  # answered before it could be ended
             await trio.sleep(silent_s[number])
         dialled.append(Dialled(number))
         return dialled[-1]
 
-    monkeypatch.setattr(trio, "open_tcp_stream", dial)
+    monkeypatch.setattr(host_names, "dial", dial)
     async with resolving(node_example=tuple(silent_s)):
         won: Any = await HostNames().connect("dns", (HERE, 1))
     assert trio.current_time() == 3 * host_names.STAGGER_S

@@ -125,6 +125,7 @@ class Daemon:
             gateway=nothing,
             reachability=dict,
             is_relayed=lambda _: False,
+            is_punched=lambda _: False,
             drain=nothing,
         )
         identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)

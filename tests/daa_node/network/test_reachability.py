@@ -29,6 +29,7 @@ class Bell:
 
     def __init__(self) -> None:
         self.is_dialable = True
+        self.outside: Address | None = None
         self.awaited: dict[bytes, trio.Event] = {}
 
     @contextmanager
@@ -51,6 +52,7 @@ class World:
         self.manners = dict(zip(MEMBERS, manners, strict=False))
         self.me = ME
         self.bell = Bell()
+        self.ports = (4001,)
         self.blamed: list[str] = []
         self.listens = [Address("/ip4/192.168.1.2/tcp/4001/p2p/me")]
         self.asked: list[Any] = []  # tokens
@@ -91,7 +93,7 @@ class World:
     async def ask(self, peer_id: PeerId, name: str, body: Any, *_limits: float) -> Any:
         assert name == REQUEST
         token, ports = decode_request(body)
-        assert ports == (4001,)
+        assert ports == self.ports
         self.asked.append(token)
         match self.manners[NodeId(bytes.fromhex(peer_id))]:
             case "busy":
@@ -211,3 +213,29 @@ def test_ports_are_those_that_peers_dial_each_once() -> None:
     addresses += ["/dns4/a.example/tcp/443/p2p/x", "/ip4/10.0.0.1/tcp/9/p2p/x"]
     assert ports_of([Address(text) for text in addresses]) == (4001, 443)
     assert ports_of([Address("/ip4/10.0.0.1/tcp/0"), Address("rubbish")]) == ()
+
+
+async def test_a_router_is_believed_where_members_see_us_and_get_through_alone(
+    autojump_clock: object,
+) -> None:
+    world = World("silent", "silent")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.own.run)
+        await trio.sleep(20)
+        world.ports = (4003,)  # and no other one, which might get through by itself
+        world.own.claim(SEEN_AT, 4003)
+        await trio.sleep(30)
+        assert world.bell.outside is None
+        world.manners = dict.fromkeys(world.manners, "rings")
+        world.own.claim("203.0.113.77", 4003)  # got through, but nobody sees us there
+        await trio.sleep(30)
+        assert (world.own.reach, world.bell.outside) == (Reach.DIRECT, None)
+        world.own.claim(SEEN_AT, 4003)
+        await trio.sleep(30)
+        assert world.bell.outside == f"/ip4/{SEEN_AT}/tcp/4003"
+        world.ports = (4001,)
+        world.manners = dict.fromkeys(world.manners, "silent")
+        world.own.claim(None, 0)
+        await trio.sleep(30)
+        assert world.bell.outside is None
+        nursery.cancel_scope.cancel()

@@ -33,6 +33,7 @@ PASSAGE = {
     "passage": "relayed",
     "relays": 1,
     "relayed_with": [0, 3],
+    "punched_with": [1],
 }
 
 
@@ -75,7 +76,7 @@ def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
 
 
 def test_the_page_says_how_a_node_behind_a_router_got_through(tmp_path: Path) -> None:
-    row = "<td>2</td><td>symmetric</td><td>relayed</td><td>1</td><td>0, 3</td>"
+    row = "<td>2</td><td>symmetric</td><td>relayed</td><td>1</td><td>0, 3</td><td>1</td>"
     assert row in make_report(keep(tmp_path / "run"))
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from simnet.nodes.processes import nat
+from simnet.nodes.processes import nat, port_requests
 from simnet.nodes.processes.borders import CARRIER, Borders, own_address_of, public_address_of
 from simnet.nodes.processes.ipv4 import (
     FIN,
@@ -247,3 +247,51 @@ def test_two_behind_boxes_of_their_own_meet_if_both_send_first_through_cones() -
     ends = [seen_as(net.send(node, net.own(0), SYN)[1]) for node in (2, 3)]
     assert net.send(2, ends[1], SYN)[1] is None  # the other one has not written to us yet
     assert net.send(3, ends[0], SYN) == (2, packet(ends[1], net.own(2), SYN))
+
+
+def test_a_port_that_the_inside_asks_for_lets_everybody_in_until_its_time_is_over() -> None:
+    box = NatBox("cone", OUTSIDE, Random(1))
+
+    def comes_in(now_ns: int, remote: End = ONE) -> bool:
+        asked = packet(remote, (OUTSIDE, 4001), SYN)
+        heading = heading_of(asked)
+        assert heading is not None
+        passed = box.inward(asked, heading, now_ns)
+        assert passed is None or is_sound(passed)
+        return passed is not None
+
+    assert not comes_in(0)
+    assert box.open_port(4001, HOME, 60, 0)
+    assert comes_in(1)
+    assert comes_in(1, OTHER)
+    answer = packet(HOME, ONE)
+    heading = heading_of(answer)
+    assert heading is not None
+    seen = box.outward(answer, heading, 2)
+    assert seen is not None
+    assert heading_of(seen).source == (OUTSIDE, 4001)  # type: ignore[union-attr]
+    assert not box.open_port(4001, (INSIDE + 1, 4001), 60, 3)  # another home's host
+    assert box.open_port(4001, (INSIDE + 1, 0), 0, 3)  # nor may that close it
+    late: End = (address_number("198.51.100.3"), 443)
+    assert comes_in(4, late)
+    assert not comes_in(61 * NS, (late[0], 444))
+    assert box.open_port(4001, HOME, 60, 62 * NS)
+    assert box.open_port(4001, (INSIDE, 0), 0, 63 * NS)
+    assert not comes_in(64 * NS, (late[0], 445))
+
+
+def test_a_box_opens_ports_for_its_own_home_and_only_if_it_is_of_that_kind() -> None:
+    borders = Borders((None, "upnp", "cone"), Streams(5))
+    for node, result in ((1, port_requests.DONE), (2, port_requests.REFUSED)):
+        own = address_number(own_address_of(node, "cone")), 9
+        ask = struct.pack("!BBHHHI", 0, 2, 0, 4001, 4001, 60)
+        gateway = address_number(port_requests.GATEWAY), port_requests.PORT
+        told = borders.answer(node, packet(own, gateway, protocol=UDP, payload=ask), 0)
+        assert told is not None
+        assert folded(told[:20]) == 0xFFFF
+        heading = heading_of(told)
+        assert heading is not None
+        assert (heading.source, heading.destination) == (gateway, own)
+        assert struct.unpack_from("!H", told, 30)[0] == result
+    assert borders.answer(1, packet((5, 5), ONE), 0) is None
+    assert borders.answer(0, packet((5, 5), gateway, protocol=UDP, payload=ask), 0) is None

@@ -9,7 +9,7 @@ from simnet.nodes.processes.event_logs import EventLogs
 from simnet.nodes.processes.passages import passages
 from simnet.world.determinism import Trace
 
-NAMES = {"aa": 0, "bb": 1, "cc": 2, "dd": 3}
+NAMES = {"aa": 0, "bb": 1, "cc": 2, "dd": 3, "ee": 4}
 
 
 def joined(name: str, network: str) -> dict[str, Any]:
@@ -38,14 +38,22 @@ def test_each_node_behind_a_router_has_its_passage(tmp_path: Path) -> None:
             joined("bb", f"{RELAYED_BY}r"),
             {"name": "relay_lost", "relay": "r"},
         ),
+        told(
+            tmp_path / "e",
+            hidden,
+            joined("bb", f"{RELAYED_BY}r"),
+            {"name": "hole_punched", "node_id": "bb", "peer_id": "p"},
+        ),
     ]
     logs = EventLogs(folders, Trace(), 0)
     logs.read()
-    rows = passages(logs.of_nodes, (None, "cone", "cgnat", "symmetric"), NAMES)
+    rows = passages(logs.of_nodes, (None, "cone", "cgnat", "symmetric", "cone"), NAMES)
     assert [(row["node"], row["nat"], row["passage"]) for row in rows] == [
         (1, "cone", "direct"),
         (2, "cgnat", "dials out"),
         (3, "symmetric", "relayed"),
+        (4, "cone", "punched"),
     ]
     assert rows[2]["relays"] == 0
     assert rows[2]["relayed_with"] == [1, 2]
+    assert [row["punched_with"] for row in rows] == [[], [], [], [1]]

@@ -1,0 +1,115 @@
+"""Who is relayed is asked for a hole, one after another, by one of the two, and not for ever."""
+
+import time
+from typing import Any
+
+import pytest
+import trio
+
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.network import hole_punching
+from daa_node.network.hole_punching import WAITS_S, HolePunching
+from daa_node.observability.events import EventLog
+from daa_node.seams import PeerId
+
+AFTER, LATER = PeerId("b"), PeerId("c")
+BEFORE = PeerId("A")
+
+
+class World:
+    """We are "a"; all others here are relayed."""
+
+    peer_id = PeerId("a")
+
+    def __init__(self, *here: PeerId) -> None:
+        self.here = list(here)
+        self.asked: list[tuple[float, PeerId]] = []
+        self.failing: dict[PeerId, Exception] = {}
+        self.punched: set[PeerId] = set()
+        self.blamed: list[PeerId] = []
+        self.events = EventLog(time.time_ns)
+        world: Any = self
+        self.punching = HolePunching(
+            world,
+            world,
+            lambda peer: peer not in self.punched,
+            lambda _: None,
+            lambda peer, _: self.blamed.append(peer),
+            self.events,
+        )
+
+    def connected(self) -> list[PeerId]:
+        return self.here
+
+    async def punch(self, peer_id: PeerId) -> None:
+        self.asked.append((trio.current_time(), peer_id))
+        if peer_id in self.failing:
+            raise self.failing[peer_id]
+        self.punched.add(peer_id)
+
+    def is_punched(self, peer_id: PeerId) -> bool:
+        return peer_id in self.punched
+
+    async def live(self, for_s: float) -> None:
+        with trio.move_on_after(for_s):
+            await self.punching.run()
+
+
+async def test_the_smaller_of_two_asks_and_both_tell_of_it(autojump_clock: object) -> None:
+    world = World(BEFORE, AFTER, LATER)
+    await world.live(20)
+    assert [peer for _, peer in world.asked] == [AFTER, LATER]
+    world.punched.add(BEFORE)  # it asked us
+    await world.live(5)
+    told = [event["peer_id"] for event in world.events.tail() if event["name"] == "hole_punched"]
+    assert told == [AFTER, LATER, BEFORE]
+    assert world.punching.standing()["punched"] == [BEFORE, AFTER, LATER]
+
+
+async def test_what_fails_is_tried_less_and_less_often_also_when_it_comes_again(
+    autojump_clock: object,
+) -> None:
+    world = World(AFTER)
+    world.failing[AFTER] = Unavailable("another port each time")
+    await world.live(20)
+    assert len(world.asked) == 1
+    for here in ([], [AFTER]):
+        world.here = here
+        await world.live(10)
+    assert len(world.asked) == 1
+    await world.live(sum(WAITS_S) + WAITS_S[-1] + 60)
+    waits = [
+        late - early for (early, _), (late, _) in zip(world.asked, world.asked[1:], strict=False)
+    ]
+    assert waits == pytest.approx([*WAITS_S, WAITS_S[-1]], abs=3)
+    assert world.punching.standing()["not_punched"] == {AFTER: "another port each time"}
+    assert not world.blamed
+
+
+async def test_who_talks_nonsense_is_blamed_and_who_never_ends_holds_up_nobody_for_long(
+    autojump_clock: object,
+) -> None:
+    world = World(AFTER, LATER)
+    world.failing[AFTER] = PeerFault("punch-malformed", "no word of punching")
+    await world.live(20)
+    assert world.blamed == [AFTER]
+    assert LATER in world.punched
+
+
+async def test_a_hole_that_ends_is_punched_anew(autojump_clock: object) -> None:
+    world = World(AFTER)
+    await world.live(10)
+    world.punched.clear()
+    await world.live(10)
+    assert [peer for _, peer in world.asked] == [AFTER, AFTER]
+
+
+async def test_no_more_peers_are_kept_in_mind_than_there_may_be(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hole_punching, "TRIES_KEPT_MAX", 2)
+    world = World(AFTER, LATER, PeerId("d"))
+    for peer in world.here:
+        world.failing[peer] = Unavailable("no")
+    await world.live(20)
+    assert len(world.asked) == 2
