@@ -1,20 +1,23 @@
 """What a worker with one device takes of memory and disk in each of its works: bytes a parameter.
 
-    python benchmarks/worker_memory.py [--parameters 33554432] [--directory DIR] [--json]
+    python benchmarks/worker_memory.py [--parameters 33554432] [--optimiser-in memory|files]
+        [--directory DIR] [--json]
 
-One process on the CPU goes through what a worker does, with a model whose step is trivial: a byte
-GPT of two tokens, nearly all of it the embedding. Of each work the peak of resident memory beside
-what torch and numpy took before it, from the kernel's own high-water mark; mapped files are in it,
-which the kernel may write out and drop where memory is short. What is anonymous it cannot drop.
+One process on the CPU goes through what a worker does, with a model whose step is short: a byte
+GPT of two tokens. Of each work the peak of resident memory beside what torch and numpy took before
+it, from the kernel's own high-water mark; mapped files are in it, which the kernel may write out
+and drop where memory is short. What is anonymous it cannot drop: its peak is of a look each 2 ms.
 """
 
 import argparse
 import json
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -36,7 +39,7 @@ from daa_node.updates.outer_step import (
     apply_delta,
 )
 
-WIDTH = 256
+LOOK_S = 0.002
 NOWHERE = StateRef(BlobRoot(bytes(32)), BlobRoot(bytes(32)))
 Row = dict[str, object]
 
@@ -53,16 +56,40 @@ class Measured:
     def work(self, name: str, act: Callable[[], object]) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
         began = time.perf_counter()
-        act()
+        with _Looks() as looks:
+            act()
         wall_s = time.perf_counter() - began
         peak, kept = _status("VmHWM") - self._idle, _status("RssAnon") - self._idle_anonymous
+        anonymous = max(looks.peak - self._idle_anonymous, kept)
         row: Row = {
             "work": name,
             "peak": round(peak / self._parameters, 1),
+            "anonymous_peak": round(anonymous / self._parameters, 1),
             "anonymous_afterwards": round(kept / self._parameters, 1),
             "wall_s": round(wall_s, 1),
         }
         self.rows.append(row)
+
+
+class _Looks:
+    """The most anonymous memory that was seen between begin and end."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            self.peak = max(self.peak, _status("RssAnon"))
 
 
 def _status(name: str) -> int:
@@ -72,10 +99,16 @@ def _status(name: str) -> int:
     raise KeyError(name)
 
 
-def measure(parameters: int, directory: Path) -> list[Row]:
+def model_of(parameters: int) -> ModelConfig:
+    """About so many, in layers of which none is large: a gradient is made a tensor at a time."""
+    width = max(2**k for k in range(5, 12) if 12 * 4**k * 8 <= max(parameters, 12 * 4**5 * 8))
+    depth = max(1, round(parameters / (12 * width * width)))
+    return ModelConfig(width=width, depth=depth, heads=8, context=2)
+
+
+def measure(parameters: int, directory: Path, in_files: bool) -> list[Row]:
     """Each work once, in the order in which a worker does them."""
-    vocabulary = max(256, parameters // WIDTH - 12 * WIDTH - 2)
-    model = ModelConfig(width=WIDTH, depth=1, heads=2, context=2, vocabulary=vocabulary)
+    model = model_of(parameters)
     job = TrainingJob(model=model, inner=InnerConfig(batch_size=1))
     count, path = model.parameter_count(), directory / "inner_state"
     states = {
@@ -92,9 +125,18 @@ def measure(parameters: int, directory: Path) -> list[Row]:
     cores = []
     told.work(
         "open",
-        lambda: cores.append(open_core(job, torch.device("cpu"), directory, time.perf_counter)),
+        lambda: cores.append(
+            open_core(
+                job,
+                torch.device("cpu"),
+                directory,
+                time.perf_counter,
+                memories=directory if in_files else None,
+            )
+        ),
     )
     (core,), sealed = cores, []
+    core.forget()
     told.work(
         "train a step and seal",
         lambda: sealed.append(
@@ -130,12 +172,13 @@ def measure(parameters: int, directory: Path) -> list[Row]:
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--parameters", type=int, default=2**25)
-    arguments.add_argument("--directory", type=Path, help="for 40 bytes a parameter; else /tmp")
+    arguments.add_argument("--directory", type=Path, help="for 44 bytes a parameter; else /tmp")
+    arguments.add_argument("--optimiser-in", choices=("memory", "files"), default="memory")
     arguments.add_argument("--json", action="store_true")
     given = arguments.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=given.directory) as directory:
-        rows = measure(given.parameters, Path(directory))
+        rows = measure(given.parameters, Path(directory), given.optimiser_in == "files")
     if given.json:
         print(json.dumps(rows))
         return

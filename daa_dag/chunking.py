@@ -14,8 +14,8 @@ from daa_dag.errors import Malformed
 from daa_dag.ids import DIGEST_BYTES, BlobRoot, Digest, digest_of, tagged_digest
 
 CHUNK_BYTES_MAX = 256 * 1024
-# 16 GiB of blob; a manifest of that many chunks is 2.4 MB.
-CHUNKS_MAX = 65_536
+# 32 GiB of blob: four vectors of 2^30 fp32 are half of it. Such a manifest is 5 MB.
+CHUNKS_MAX = 131_072
 MANIFEST_BYTES_MAX = CHUNKS_MAX * (DIGEST_BYTES + 8) + 64
 
 

@@ -94,6 +94,14 @@ class Job(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _can_end_rounds(self) -> Self:
+        known = self.model.is_known
+        why = self.rounds.why_too_short(self.model.parameter_count()) if known else None
+        if why is not None:
+            raise ValueError(why)
+        return self
+
+    @model_validator(mode="after")
     def _data_fit(self) -> Self:
         why = self.data.why_unfit(self.model)
         why = why or self.updates.why_too_fine(self.model.parameter_count())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 SPARE_SUFFIX = ".spare"
 SPARE_BYTES_MIN = 64 * 1024  # a smaller file costs more to keep in mind than to make
+SPARE_BYTES_MAX = 2**30  # and a larger one lies on the disk alone, whose room others need
 SPARES_A_SIZE_MAX = 16  # a round retires two states, and an update a contributor
 
 
@@ -32,7 +33,8 @@ class SpareFiles:
             return
         spares = self._by_size[found.st_size]
         linked = found.st_nlink > 1  # another name still means the content
-        if linked or found.st_size < SPARE_BYTES_MIN or len(spares) >= SPARES_A_SIZE_MAX:
+        is_fit = SPARE_BYTES_MIN <= found.st_size <= SPARE_BYTES_MAX
+        if linked or not is_fit or len(spares) >= SPARES_A_SIZE_MAX:
             path.unlink(missing_ok=True)
             return
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,8 @@ LAST_LOOK_S = 0.5
 # Whoever is suspended sends no beats; that can be seen long before the silence tells. Three looks:
 # when a whole group of processes is continued, the daemon may run a little before its worker.
 LOOK_S, SUSPENDED_LOOKS = 0.5, 3
-# What an orderly end may take: the worker saves its optimiser's state, 1 s a GB.
+# What an orderly end may take, beside what the size of the model adds to every deadline: the
+# worker saves its optimiser's state.
 ENDING_S = 5.0
 # Memory that a step frees is not handed back to the kernel, only to be asked for again by the next
 # one (measured: 135 instead of 18 ms for one pass over 10M parameters). glibc reads these.
@@ -150,7 +151,7 @@ class Worker:
         self.why_lost = self.why_lost or why
         self.process.kill()
 
-    async def end(self, log_path: Path) -> str:
+    async def end(self, log_path: Path, longer_s: float = 0.0) -> str:
         """Hangs up, waits until the process is gone; returns, and tells those who wait, why it is.
 
         A worker that is not at work saves its state first; one that takes too long is killed.
@@ -158,16 +159,16 @@ class Worker:
         with trio.CancelScope(shield=True):
             await self._stream.aclose()
             # In a thread, since waiting blocks; a killed process ends within milliseconds.
-            returncode = await trio.to_thread.run_sync(self._wait)
+            returncode = await trio.to_thread.run_sync(self._wait, ENDING_S + longer_s)
         if not self.why_lost:
             self.why_lost = f"the worker ended: {_in_words(returncode)}{_last_words(log_path)}"
         for waiting in self._waiting.values():
             waiting.close()
         return self.why_lost
 
-    def _wait(self) -> int:
+    def _wait(self, timeout_s: float) -> int:
         try:
-            return self.process.wait(ENDING_S)
+            return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()

@@ -23,6 +23,9 @@ from daa_node.observability.events import (
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.messages import Message
 
+# Any order, and a start, may read and write the model, its outer momentum and what the optimiser
+# keeps: 40 bytes a parameter, on a disk that takes 50 MB a second.
+PARAMETERS_A_SECOND = 50_000_000 // 40
 RESTART_PAUSE_S_MIN, RESTART_PAUSE_S_MAX = 0.25, 30.0
 
 
@@ -42,6 +45,8 @@ class WorkerSupervisor:
         self._config = config
         self._directory = directory
         self._log_path = directory / "worker.log"
+        self._longer_s = float(job.model.parameter_count() // PARAMETERS_A_SECOND)
+        self._start_timeout_s = config.start_timeout_s + self._longer_s
         self._events = events
         self._spawn = spawn or spawn_interpreter
         self._worker: Worker | None = None  # while it is ready
@@ -69,15 +74,15 @@ class WorkerSupervisor:
 
     async def ready(self) -> Worker:
         """The worker, once there is one. Raises TrainerFailed if none comes in time."""
-        with trio.move_on_after(self._config.start_timeout_s):
+        with trio.move_on_after(self._start_timeout_s):
             while self._worker is None:
                 await self._ready.wait()
             return self._worker
-        raise TrainerFailed(f"no worker within {self._config.start_timeout_s} s")
+        raise TrainerFailed(f"no worker within {self._start_timeout_s:g} s")
 
     async def order(self, verb: str, fields: Message, stop_after_s: float = 0.0) -> Message:
         """What a worker answers, orders before this one served first. Raises TrainerFailed."""
-        timeout_s = stop_after_s + self._config.order_timeout_s
+        timeout_s = stop_after_s + self._config.order_timeout_s + self._longer_s
         async with self._turn:
             worker = await self.ready()
             self._order_count += 1
@@ -103,7 +108,7 @@ class WorkerSupervisor:
                 "directory": str(self._directory),
             }
             await worker.send({"start": start})
-            ready = await worker.until_ready(self._config.start_timeout_s)
+            ready = await worker.until_ready(self._start_timeout_s)
             if ready is not None:
                 self.inner_state = ready["inner_state"]
                 self._emit(TRAINER_STARTED, **ready)
@@ -115,7 +120,7 @@ class WorkerSupervisor:
                 )
         finally:
             self._retire(worker)
-            why = await worker.end(self._log_path)
+            why = await worker.end(self._log_path, self._longer_s)
         self._emit(TRAINER_LOST, why=why)
 
     def _retire(self, worker: Worker) -> None:

@@ -1,6 +1,7 @@
 """A model state in memory, stepped from delta to delta with numpy alone: no torch, no trust.
 
-The state is two int32 vectors, 8 bytes a parameter; a root names each as its tensors' chunks.
+The state is two int32 vectors, 8 bytes a parameter, and no copy is made of them; a root names each
+as its tensors' chunks.
 """
 
 from collections.abc import Callable
@@ -47,14 +48,13 @@ class StateRules:
     @cached_property
     def first_state(self) -> StateRef:
         """What the genesis vertex names: the first weights, and a momentum of zeros."""
-        if self.first_root is None:
-            state = ReplayedState(self)
-            state.start()
-            return state.ref()
         sizes = self.chunk_sizes
+        first_root = self.first_root
+        if first_root is None:
+            first_root = manifest_of(self.first_weights().data, sizes).root
         zeros = {size: digest_of(bytes(size)) for size in {*sizes}}
         momentum = Manifest(tuple(sizes), tuple(zeros[size] for size in sizes))
-        return StateRef(self.first_root, momentum.root)
+        return StateRef(first_root, momentum.root)
 
 
 class ReplayedState:
@@ -68,13 +68,13 @@ class ReplayedState:
     def start(self) -> None:
         """Become the genesis state; of weights from a file it is a snapshot to `load`."""
         assert self._rules.first_root is None
-        self.weights_D[:] = self._rules.first_weights()
-        self.momentum_D[:] = 0
+        self.weights_D = self._rules.first_weights()
+        self.momentum_D = np.zeros(self._rules.parameter_count, GRID_DTYPE)
 
-    def load(self, weights: bytes | bytearray, momentum: bytes | bytearray) -> None:
-        """Become a snapshot; both are D little-endian int32."""
-        self.weights_D[:] = np.frombuffer(weights, GRID_DTYPE)
-        self.momentum_D[:] = np.frombuffer(momentum, GRID_DTYPE)
+    def load(self, weights: bytearray, momentum: bytearray) -> None:
+        """Become a snapshot; both are D little-endian int32, and ours from now on."""
+        self.weights_D = np.frombuffer(weights, GRID_DTYPE)
+        self.momentum_D = np.frombuffer(momentum, GRID_DTYPE)
 
     def apply(self, delta: Blob) -> None:
         """One outer step. Raises PeerFault("bad_update") for a delta that no codec made."""

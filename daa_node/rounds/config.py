@@ -4,6 +4,10 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+# To train takes a step at least, which reads and writes 16 bytes a parameter; to execute reads and
+# writes as many, and hashes the half. Both take longer than that on any machine of today.
+LEAST_US_A_MILLION = 50_000
+
 
 class RoundsConfig(BaseModel):
     """Ceilings and windows of one outer round."""
@@ -27,6 +31,17 @@ class RoundsConfig(BaseModel):
     @property
     def exec_s(self) -> float:
         return self.exec_ms / 1e3
+
+    def why_too_short(self, parameter_count: int) -> str | None:
+        """Why no round of so large a model would ever end; None if one may."""
+        least_ms = parameter_count * LEAST_US_A_MILLION // 10**9
+        for name, given_ms in (("window_ms", self.window_ms), ("exec_ms", self.exec_ms)):
+            if given_ms < least_ms:
+                return (
+                    f"rounds.{name} is {given_ms}, and with {parameter_count} parameters no host "
+                    f"is done so soon: set it to {least_ms} at least, ten times that on slow disks"
+                )
+        return None
 
 
 class EndConfig(BaseModel):

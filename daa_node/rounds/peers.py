@@ -31,6 +31,7 @@ FIRST_FETCH_DELTAS = 14
 DELTA_DEADLINE_S = 120.0
 BOUNDARY_DEADLINE_S = 60.0  # or a window, if that is longer; its author keeps it for some rounds
 STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this one has got
+SLOWEST_BYTES_PER_S = 1.1e6  # a home's link upwards; what is large has as long as it takes there
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ def update_deadline_s(window_ms: int, delta_ms: int) -> float:
     then, it would begin again with each round, and no round would ever be certified.
     """
     return max(window_ms, FIRST_FETCH_DELTAS * delta_ms) / 1e3
+
+
+def time_for(size_bytes: int, least_s: float) -> float:
+    """How long one attempt to fetch so much may take, however large the model is."""
+    return max(least_s, size_bytes / SLOWEST_BYTES_PER_S)
 
 
 class Peers:
@@ -119,7 +125,7 @@ class Peers:
         chunks = self._sizes.boundary_chunks
         sizes = chunks if is_state else None
         want = Want(kind, root, sum(chunks), sizes=sizes, durable=False)
-        deadline_s = max(BOUNDARY_DEADLINE_S, self._sizes.update_deadline_s)
+        deadline_s = max(time_for(sum(chunks), BOUNDARY_DEADLINE_S), self._sizes.update_deadline_s)
         return await self._fetcher.fetch(want, self._sources([node]), open_writer, deadline_s)
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
@@ -134,7 +140,10 @@ class Peers:
             Want("deltas", root, self._sizes.delta_bytes_max),
             self._members_after(node),
             lambda manifest: self._work.begin_blob("updates", manifest),
-            max(DELTA_DEADLINE_S, self._sizes.update_deadline_s),
+            max(
+                time_for(self._sizes.delta_bytes_max, DELTA_DEADLINE_S),
+                self._sizes.update_deadline_s,
+            ),
             are_enough=self._contacts.one_is_honest,
         )
 
@@ -163,7 +172,7 @@ class Peers:
             Want(SNAPSHOTS, root, size_bytes),
             self._members_after(node),
             open_writer,
-            STATE_DEADLINE_S,
+            time_for(size_bytes, STATE_DEADLINE_S),
             are_enough=self._contacts.one_is_honest,
         )
 

@@ -11,6 +11,7 @@ its r is what the seal has left.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class Carried:
     residual_D: Float32Array  # what merged updates left unsent; zeros without error feedback
     adam_steps: int
     memory_id: int | None = None  # see Boundary
+    file: Path | None = None  # whose map the vectors are, see memory_files
+    is_lost: bool = False  # a crash has left anything in the file
 
 
 @dataclass(frozen=True, slots=True)

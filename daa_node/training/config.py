@@ -6,7 +6,7 @@ names.
 
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -105,6 +105,11 @@ class TrainerConfig(BaseModel):
     )
     threads: int = Field(1, ge=1, le=1024, description="CPU threads of each process")
     niceness: int = Field(5, ge=0, le=19)
+    optimiser_in: Literal["memory", "files"] = Field(
+        "memory",
+        description="AdamW's moments and what is owed: files has them in 24 bytes a parameter of "
+        "disk, mapped",
+    )
     start_timeout_s: float = Field(120.0, gt=0, description="import torch, map the data")
     heartbeat_timeout_s: float = Field(8.0, gt=0, description="16 beats: a starved CPU is no hang")
     order_timeout_s: float = Field(900.0, gt=0, description="beyond an order's own stop_after_s")

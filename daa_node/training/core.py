@@ -34,12 +34,12 @@ from daa_node.seams import CanaryStep, SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array, UInt8Array
 from daa_node.training.ahead import Ahead
 from daa_node.training.batches import batch_plan
-from daa_node.training.boundaries import Boundary, Carried
+from daa_node.training.boundaries import Boundary
 from daa_node.training.canary import take_canary
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
-from daa_node.training.engine import Engine, Moments, OneDevice, Optimiser
+from daa_node.training.engine import Engine, OneDevice, Optimiser
 from daa_node.training.evaluation import mean_loss
 from daa_node.training.exact_replay import (
     NOT_NUMBERS,
@@ -49,6 +49,7 @@ from daa_node.training.exact_replay import (
 )
 from daa_node.training.inner_loop import InnerLoop, StepLimits, Trained
 from daa_node.training.inner_state import InnerState
+from daa_node.training.memories import two_memories
 from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.cnn import cnn_loss
@@ -60,7 +61,7 @@ from daa_node.training.module_source import NO_MODULES, ModuleAccess
 from daa_node.training.revealed import RevealedExamples
 from daa_node.training.segment_check import Claim, check_segment, open_segment
 from daa_node.updates.compression.codec import codec_named
-from daa_node.updates.grid import to_float32
+from daa_node.updates.grid import CHUNK_PARAMETERS, all_finite, float32_piece, to_float32
 from daa_node.updates.pipeline import seal
 
 NO_ROUND = -1
@@ -79,32 +80,6 @@ class SealedTraining:
     end: Boundary  # the round's last; its arrays are good until the core trains or evaluates again
 
 
-class _Memory:
-    """An optimiser and a residual."""
-
-    def __init__(self, parameter_count: int, device: torch.device) -> None:
-        self.optimiser = Optimiser(parameter_count, device)
-        self.residual_D = np.zeros(parameter_count, np.float32)
-        self.id: int | None = None  # of the end of a training that it is; see Boundary.memory_id
-
-    def forget(self) -> None:
-        self.id = None
-        self.optimiser.forget()
-        self.residual_D.fill(0)
-
-    def carried(self) -> Carried:
-        """In arrays that are good until the memory changes."""
-        moments = self.optimiser.moments()
-        vectors = moments.first_D, moments.second_D, self.residual_D
-        return Carried(*vectors, moments.steps, self.id)
-
-    def set(self, carried: Carried) -> None:
-        self.id = None
-        moments = Moments(carried.first_D, carried.second_D, carried.adam_steps)
-        self.optimiser.set_moments(moments)
-        np.copyto(self.residual_D, carried.residual_D)
-
-
 class Core:
     """One author's model, and its memory."""
 
@@ -116,8 +91,9 @@ class Core:
         now_s: Callable[[], float],
         modules: ModuleAccess = NO_MODULES,
         engine: Engine | None = None,
+        memories: Path | None = None,
     ) -> None:
-        """`engine` is what trains where that is not `device` alone.
+        """`engine` is what trains where that is not `device` alone; `memories`: see memory_files.
 
         Raises UserError where the model is code that `modules` does not let run here.
         """
@@ -137,9 +113,9 @@ class Core:
         self._loop = InnerLoop(job.inner, examples, engine)
         # Buffers for good: fresh ones would be faulted in page by page, every round.
         parameter_count = job.model.parameter_count()
-        self._base_D = np.zeros(parameter_count, np.float32)
-        self._settled = _Memory(parameter_count, engine.memory_device)
-        self._tried = _Memory(parameter_count, engine.memory_device)
+        self._base_D: Float32Array | None = None  # of jobs whose boundaries are kept alone
+        owes, lies_on = job.updates.error_feedback, engine.memory_device
+        self._settled, self._tried = two_memories(parameter_count, lies_on, owes, memories)
         self._settled_round = NO_ROUND  # the newest merged one as of the last order
         self._sealed_round = NO_ROUND  # of what was tried; none if there is nothing to settle
         self._memory_ids = count()
@@ -164,8 +140,8 @@ class Core:
             codec = codec_named(order.codec)
         except PeerFault as fault:
             raise TrainerFailed(f"order of round {order.round}: {fault.detail}") from None
-        base_fp32_D = to_float32(base_D, self._base_D)
-        start_D = base_fp32_D if ahead is None else _moved(base_fp32_D, ahead)
+        base_D = base_D.view(np.ndarray)  # slicing a memmap makes a memmap, ten times slower
+        start_D = base_D if ahead is None else _moved(base_D, ahead)
         taken = 0 if ahead is None else ahead.steps
         batches = batch_plan(
             order.seed,
@@ -177,8 +153,7 @@ class Core:
         steps_max = max(1, order.steps_max - taken)
         limits = StepLimits(steps_max, order.stop_after_s, started_s, self._now_s, is_cancelled)
         settled, tried, updates = self._settled, self._tried, self._job.updates
-        tried.id = None
-        tried.optimiser.copy_from(settled.optimiser)
+        tried.go_on_from(settled)
         owed_D = settled.residual_D if updates.error_feedback else None
 
         def pass_by(steps: int) -> None:
@@ -189,7 +164,9 @@ class Core:
         schedule_step = order.first_step + taken
         with nullcontext() if self._revealed is None else self._revealed.noting():
             if order.segment_steps:
-                first = self._boundary(base_fp32_D, settled.optimiser, owed_D, settled.id)
+                first = self._boundary(
+                    self._in_float32(base_D), settled.optimiser, owed_D, settled.id
+                )
                 on_boundary(replace(first, revealed=self._noted(order)))
             trained = self._loop.train(
                 start_D, batches, schedule_step, limits, tried.optimiser, pass_by
@@ -200,7 +177,7 @@ class Core:
             trained = self._with_ahead(trained, ahead, order.steps_max)
         self._check_finite(trained)
         room_D = tried.residual_D
-        sealed = seal(base_fp32_D, trained.values_D, owed_D, codec, updates.clip_norm, room_D)
+        sealed = seal(base_D, trained.values_D, owed_D, codec, updates.clip_norm, room_D)
         self._sealed_round = order.round
         tried.id = next(self._memory_ids)
         end = self._boundary(trained.values_D, tried.optimiser, sealed.residual_D, tried.id)
@@ -287,7 +264,7 @@ class Core:
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""
         self._set_aside()
-        self._loop.load(to_float32(weights_D, self._base_D))
+        self._loop.load(weights_D.view(np.ndarray))
         return mean_loss(
             self._job.evaluation, self._examples.heldout_count, self._loop.heldout_loss
         )
@@ -302,9 +279,21 @@ class Core:
         )
 
     def set_inner_state(self, state: InnerState) -> None:
+        if state.settled.file is not None and state.settled.file == self._tried.file:
+            self._settled, self._tried = self._tried, self._settled
         self._settled.set(state.settled)
         self._tried.set(state.tried)
         self._settled_round, self._sealed_round = state.settled_round, state.sealed_round
+
+    def forget(self) -> None:
+        """Whatever earlier rounds have left, as in files of before."""
+        self._settled.forget()
+        self._tried.forget()
+
+    def _in_float32(self, base_D: Int32Array) -> Float32Array:
+        if self._base_D is None:
+            self._base_D = np.empty(base_D.shape, np.float32)
+        return to_float32(base_D, self._base_D)
 
     def _noted(self, order: TrainOrder) -> UInt8Array | None:
         return None if self._revealed is None else self._revealed.noted(order.segment_steps)
@@ -340,7 +329,7 @@ class Core:
         return is_sealed
 
     def _check_finite(self, trained: Trained) -> None:
-        if not isfinite(trained.loss_nats) or not bool(np.isfinite(trained.values_D).all()):
+        if not isfinite(trained.loss_nats) or not all_finite(trained.values_D):
             self._settled.forget()  # it may be what led there
             raise TrainerFailed(
                 f"training diverged: mean loss {trained.loss_nats} after {trained.steps} steps; "
@@ -359,11 +348,13 @@ class Core:
         return Boundary(*vectors, moments.steps, memory_id)
 
 
-def _moved(base_D: Float32Array, ahead: Ahead) -> Float32Array:
+def _moved(base_D: Int32Array, ahead: Ahead) -> Float32Array:
     """The base, as far from where it was as training has got from where it was sealed."""
     assert ahead.values_D is not None
     moved_D: Float32Array = ahead.values_D - ahead.sealed_D
-    moved_D += base_D
+    for start in range(0, moved_D.size, CHUNK_PARAMETERS):
+        stop = min(start + CHUNK_PARAMETERS, moved_D.size)
+        moved_D[start:stop] += float32_piece(base_D, start, stop)
     return moved_D
 
 
@@ -374,13 +365,16 @@ def open_core(
     now_s: Callable[[], float],
     modules: ModuleAccess = NO_MODULES,
     engine: Engine | None = None,
+    memories: Path | None = None,
 ) -> Core:
     """A Core on mapped data; `now_s` measures steps, `engine` takes them if not `device` alone.
+
+    `memories` is where its optimisers' memory lies in files, if not in memory.
 
     Raises UserError for unusable data, and for a model that this host may not run or does not have.
     """
     examples = open_examples(job.data, job.model, cache_dir, job.own, modules)
-    return Core(job, examples, device, now_s, modules, engine)
+    return Core(job, examples, device, now_s, modules, engine, memories)
 
 
 def choose_device(name: str) -> torch.device:

@@ -14,7 +14,9 @@ from torch import Tensor
 from daa_node.tensors import Float32Array, TensorSpec
 from daa_node.training.config import InnerConfig
 from daa_node.training.datasets.examples import Batch
+from daa_node.training.memory_files import MemoryFile
 from daa_node.training.models.parameters import FlatParameters, LossFunction
+from daa_node.updates.grid import Weights
 
 ADAM_EPSILON = 1e-8
 NORM_EPSILON = 1e-6  # a zero gradient must not divide by zero
@@ -32,9 +34,16 @@ class Moments:
 class Optimiser:
     """AdamW's memory, on the device that trains."""
 
-    def __init__(self, parameter_count: int, device: torch.device) -> None:
-        self.first_D = torch.zeros(parameter_count, dtype=torch.float32, device=device)
-        self.second_D = torch.zeros_like(self.first_D)
+    def __init__(
+        self, parameter_count: int, device: torch.device, room: MemoryFile | None = None
+    ) -> None:
+        """`room` is a mapped file that the moments lie in, if it is not the device's memory."""
+        if room is None:
+            self.first_D = torch.zeros(parameter_count, dtype=torch.float32, device=device)
+            self.second_D = torch.zeros_like(self.first_D)
+        else:
+            self.first_D = torch.from_numpy(room.first_D)
+            self.second_D = torch.from_numpy(room.second_D)
         self.steps = torch.zeros((), dtype=torch.float32, device=device)
 
     def moments(self) -> Moments:
@@ -73,7 +82,7 @@ class Engine(Protocol):
     def memory_device(self) -> torch.device:
         """Where the optimisers lie that it goes on from."""
 
-    def begin(self, base_D: Float32Array, optimiser: Optimiser) -> None:
+    def begin(self, base_D: Weights, optimiser: Optimiser) -> None:
         """Steps go on from these weights, and change this memory."""
 
     def step(self, batch: Batch, lr: float) -> Tensor:
@@ -85,7 +94,7 @@ class Engine(Protocol):
     def values(self) -> Float32Array:
         """The weights, as of the newest `load` or `gather`; good until the next."""
 
-    def load(self, values_D: Float32Array) -> None:
+    def load(self, values_D: Weights) -> None:
         """The weights that `loss` judges."""
 
     def loss(self, batch: Batch) -> float:
@@ -136,8 +145,8 @@ class OneDevice:
         self._parameters = FlatParameters(specs, device)
         self._optimiser: Optimiser | None = None
 
-    def begin(self, base_D: Float32Array, optimiser: Optimiser) -> None:
-        self._parameters.load(torch.from_numpy(base_D))
+    def begin(self, base_D: Weights, optimiser: Optimiser) -> None:
+        self._parameters.load_pieces(base_D)
         self._optimiser = optimiser
 
     def step(self, batch: Batch, lr: float) -> Tensor:
@@ -164,8 +173,8 @@ class OneDevice:
     def values(self) -> Float32Array:
         return self._parameters.values_D.cpu().numpy()
 
-    def load(self, values_D: Float32Array) -> None:
-        self._parameters.load(torch.from_numpy(values_D))
+    def load(self, values_D: Weights) -> None:
+        self._parameters.load_pieces(values_D)
 
     def loss(self, batch: Batch) -> float:
         with torch.inference_mode():

@@ -22,6 +22,7 @@ from daa_node.training.boundaries import Boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.segment_check import Claim, ClaimedSeal, seal_again
+from daa_node.updates.grid import Weights, float32_piece
 
 DistanceOf = Callable[[Float32Array, Float32Array, Float32Array], float]
 
@@ -152,8 +153,8 @@ def replay_seal_exactly(job: TrainingJob, start: Boundary, sealed: ClaimedSeal) 
     return replace(NOTHING_OFF, residual=residual, sealed=update)
 
 
-def _exact_norm(base_D: Float32Array, trained_D: Float32Array) -> float:
-    moved_D = (base_D - trained_D).astype(np.float64)
+def _exact_norm(base_D: Weights, trained_D: Float32Array) -> float:
+    moved_D = (float32_piece(base_D, 0, base_D.size) - trained_D).astype(np.float64)
     norm = float(np.sqrt(recompute.fold_sum(moved_D * moved_D)))
     if not isfinite(norm):
         raise NotFinite("trained weights", 0)

@@ -16,6 +16,7 @@ from daa_node.tensors import Float32Array, Int64Array
 from daa_node.training.config import InnerConfig
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.engine import Engine, Optimiser
+from daa_node.updates.grid import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class InnerLoop:
 
     def train(
         self,
-        base_D: Float32Array,
+        base_D: Weights,
         batches: Iterator[Int64Array],
         first_step: int,
         limits: StepLimits,
@@ -115,7 +116,7 @@ class InnerLoop:
         """The weights as they are: the loop's own memory where that is the CPU's, else a copy."""
         return self._engine.values()
 
-    def load(self, values_D: Float32Array) -> None:
+    def load(self, values_D: Weights) -> None:
         """The weights that `heldout_loss` judges, until the next load or training."""
         self._engine.load(values_D)
 

@@ -5,10 +5,15 @@ left them, and as the newest sealed one did, whose fate is not known yet. The fi
 its name and renamed without a sync: after a power cut it may be torn, its digests say so, and the
 worker starts afresh and reports it. Layout: 4-byte header length, canonical header, zeros, fp32
 vectors, which are mapped. What a boundary has named is not hashed again for it.
+
+Where the vectors are memory files already (see memory_files), the header names them, and nothing
+comes after it. A training changes one of the two: after a crash in it that one is another than its
+digests say, and counts as forgotten, while the other is as it was.
 """
 
 import os
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +27,14 @@ from daa_dag.errors import NotCanonical
 from daa_dag.ids import BlobRoot, Digest
 from daa_node.tensors import Float32Array
 from daa_node.training.boundaries import FP32, Carried, Ends
+from daa_node.training.memory_files import map_memory
 
 SCHEMA = 4
 ALIGNMENT = 64  # of the vectors, so that they can be mapped as numbers
 HEADER_BYTES_MAX = 1024
 LENGTH = struct.Struct(">I")
 VECTORS = 6  # two moments and a residual, twice
+NONE_YET = -1  # of rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +60,11 @@ def save(path: Path, job: Digest, state: InnerState, ends: Ends) -> None:
     """Replaces the file atomically. `job` names the configuration that the state belongs to."""
     both = state.settled, state.tried
     vectors = [vector for carried in both for vector in _vectors(carried)]
+    files = [carried.file.name for carried in both if carried.file is not None]
     header = canonical.encode(
         {
             "schema": SCHEMA,
+            **({"files": list[canonical.Value](files)} if files else {}),
             "job": job,
             "parameters": len(vectors[0]),
             "settled_steps": state.settled.adam_steps,
@@ -69,7 +78,7 @@ def save(path: Path, job: Digest, state: InnerState, ends: Ends) -> None:
     # Over the file before last: pages that the kernel has at hand cost a tenth of fresh ones.
     with scratch.open("r+b" if scratch.exists() else "wb") as file:
         file.write((LENGTH.pack(len(header)) + header).ljust(_body_start(len(header)), b"\0"))
-        for vector in vectors:
+        for vector in [] if files else vectors:
             file.write(vector.data)
         file.truncate()
     before = path.with_name(path.name + ".old")
@@ -114,6 +123,9 @@ def _read(path: Path, file: BinaryIO, job: Digest, parameter_count: int) -> Inne
             raise StateLost(f"{path}: written by another version")
     if found != job or header.get("parameters") != parameter_count:
         raise StateLost(f"{path}: belongs to another model or configuration")
+    steps, rounds = (settled_steps, tried_steps), (settled_round, sealed_round)
+    if "files" in header:
+        return _from_files(path, header, parameter_count, steps, rounds)
     start = _body_start(length)
     size_bytes = VECTORS * FP32.itemsize * parameter_count
     if os.fstat(file.fileno()).st_size != start + size_bytes:
@@ -125,6 +137,38 @@ def _read(path: Path, file: BinaryIO, job: Digest, parameter_count: int) -> Inne
     first_D, second_D, residual_D, tried_first_D, tried_second_D, tried_residual_D = vectors_D
     settled = Carried(first_D, second_D, residual_D, settled_steps)
     tried = Carried(tried_first_D, tried_second_D, tried_residual_D, tried_steps)
+    return InnerState(settled, tried, settled_round, sealed_round)
+
+
+def _from_files(
+    path: Path,
+    header: Mapping[str, canonical.Value],
+    parameter_count: int,
+    steps: tuple[int, int],
+    rounds: tuple[int, int],
+) -> InnerState:
+    """In maps of them; the damaged one of two counts as forgotten. Raises StateLost, OSError."""
+    files, roots = header["files"], header.get("roots")
+    if not (isinstance(files, list) and isinstance(roots, list) and len(files) == 2):
+        raise StateLost(f"{path}: written by another version")
+    found: list[Carried] = []
+    for number, (name, adam_steps) in enumerate(zip(files, steps, strict=True)):
+        file = path.with_name(Path(str(name)).name)
+        try:
+            vectors = map_memory(file, parameter_count)
+        except ValueError:
+            raise StateLost(f"{file}: torn") from None
+        wanted = roots[number * len(vectors) : (number + 1) * len(vectors)]
+        is_whole = [_root(vector_D) for vector_D in vectors] == wanted
+        first_D, second_D, residual_D = vectors
+        found.append(
+            Carried(first_D, second_D, residual_D, adam_steps, file=file, is_lost=not is_whole)
+        )
+    settled, tried = found
+    settled_round = NONE_YET if settled.is_lost else rounds[0]
+    sealed_round = NONE_YET if tried.is_lost else rounds[1]
+    if settled.is_lost and sealed_round == NONE_YET:
+        raise StateLost(f"{path}: damaged")
     return InnerState(settled, tried, settled_round, sealed_round)
 
 

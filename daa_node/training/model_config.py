@@ -40,8 +40,8 @@ DIGIT_CLASSES = 10
 LANGUAGE_MODELS = ("byte_gpt", "hf_causal_lm")  # kinds of models that take tokens alone
 KERNEL_PLACES = 9  # of a convolution, 3 x 3
 GRID_BITS = -GRID_EXPONENT  # standard deviations of initial weights count grid units
-# 2 GiB of fp32: beyond it one worker no longer holds weights, gradient and two moments at ease.
-PARAMETERS_MAX = 2**29
+# A round's boundary, four vectors of so many fp32, is half of the largest blob.
+PARAMETERS_MAX = 2**30
 
 
 def _init(name: str, shape: tuple[int, ...], std: int) -> TensorInit:

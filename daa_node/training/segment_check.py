@@ -192,7 +192,7 @@ def seal_again(
     """`start` is any boundary before the last; None if something that is sealed is no number."""
     last, owed_D, codec = sealed.last, start.residual_D, codec_named(sealed.codec)
     codec.check(sealed.blob, last.weights_D.size, None)
-    base_D = start.weights_D if sealed.base_D is None else to_float32(sealed.base_D)
+    base_D = start.weights_D if sealed.base_D is None else sealed.base_D.view(np.ndarray)
     if not (np.isfinite(last.weights_D).all() and _is_finite(owed_D)):
         return None
     try:

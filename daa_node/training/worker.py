@@ -65,7 +65,7 @@ END = "end"  # the reader's own order: the daemon has hung up
 EXPECTED_FAULTS = (NodeError, DagError, OSError, ValueError, RuntimeError, MemoryError)
 WHY_CHARS_MAX = 2000
 
-OpenCore = Callable[[TrainingJob, torch.device, Path, ModuleAccess], Core]
+OpenCore = Callable[[TrainingJob, torch.device, Path, ModuleAccess, Path | None], Core]
 
 
 class Line:
@@ -155,8 +155,10 @@ class Worker:
         try:
             state = inner_state.load(self._state_path, self._job.digest(), self._parameter_count)
         except inner_state.StateLost as lost:
+            self._core.forget()
             return f"lost, starts afresh: {lost}"
         if state is None:
+            self._core.forget()
             return "fresh"
         self._core.set_inner_state(state)
         return f"resumed after {state.adam_steps} steps"
@@ -334,10 +336,14 @@ def main() -> None:
 
 
 def open_measured(
-    job: TrainingJob, device: torch.device, cache_dir: Path, modules: ModuleAccess
+    job: TrainingJob,
+    device: torch.device,
+    cache_dir: Path,
+    modules: ModuleAccess,
+    memories: Path | None,
 ) -> Core:
     """A Core whose inner steps are measured by the host's clock. Raises UserError."""
-    return open_core(job, device, cache_dir, perf_counter, modules)
+    return open_core(job, device, cache_dir, perf_counter, modules, memories=memories)
 
 
 def serve(fd: int, parent_pid: int | None = None, open_: OpenCore = open_measured) -> None:
@@ -381,14 +387,15 @@ def _open_worker(
     torch.set_num_threads(config.threads)
     multiply_in_full()
     cache_dir, access = directory / "cache", ModuleAccess.of(config)
+    memories = directory if config.optimiser_in == "files" else None
     if config.devices:
         # by itself as long to import as half of torch, and few hosts have a site
         from daa_node.training.site.engine import open_site
 
         site = open_site(job, config, directory)
-        core = open_core(job, site.device, cache_dir, perf_counter, access, site)
+        core = open_core(job, site.device, cache_dir, perf_counter, access, site, memories)
     else:
-        core = open_(job, choose_device(config.device), cache_dir, access)
+        core = open_(job, choose_device(config.device), cache_dir, access, memories)
     return Worker(core, job, directory / "inner_state", inbox)
 
 

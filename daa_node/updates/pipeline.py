@@ -13,11 +13,11 @@ from daa_node.errors import NotFinite
 from daa_node.tensors import Float32Array, UInt8Array
 from daa_node.updates.compression.codec import Codec
 from daa_node.updates.compression.error_feedback import residual_after, with_residual
-from daa_node.updates.grid import CHUNK_PARAMETERS
+from daa_node.updates.grid import CHUNK_PARAMETERS, Weights, float32_piece
 from daa_node.updates.privacy.clip import clip_factor, squared_norm
 
 # L2 of `base - trained`; raises NotFinite
-NormOf = Callable[[Float32Array, Float32Array], float]
+NormOf = Callable[[Weights, Float32Array], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Sealed:
     clip_factor: float  # 1.0 when nothing was clipped
 
 
-def l2_norm(base_D: Float32Array, trained_D: Float32Array) -> float:
+def l2_norm(base_D: Weights, trained_D: Float32Array) -> float:
     """Of the pseudo-gradient, in float64. Raises NotFinite."""
     total = 0.0
     for start, stop in _chunks(base_D.size):
-        pseudo_gradient_C = base_D[start:stop] - trained_D[start:stop]
+        pseudo_gradient_C = float32_piece(base_D, start, stop) - trained_D[start:stop]
         part = squared_norm(pseudo_gradient_C)
         if not np.isfinite(part):
             index = start + int(np.argmin(np.isfinite(pseudo_gradient_C)))
@@ -44,7 +44,7 @@ def l2_norm(base_D: Float32Array, trained_D: Float32Array) -> float:
 
 
 def seal(
-    base_D: Float32Array,
+    base_D: Weights,
     trained_D: Float32Array,
     residual_D: Float32Array | None,
     codec: Codec,
@@ -68,7 +68,7 @@ def seal(
     if residual_D is not None:
         residual_next_D = np.empty(parameter_count, np.float32) if room_D is None else room_D
     for start, stop in _chunks(parameter_count):
-        pseudo_gradient_C = base_D[start:stop] - trained_D[start:stop]
+        pseudo_gradient_C = float32_piece(base_D, start, stop) - trained_D[start:stop]
         clipped_C = pseudo_gradient_C * np.float32(factor) if factor != 1.0 else pseudo_gradient_C
         owed_C = None if residual_D is None else residual_D[start:stop]
         wanted_C = with_residual(clipped_C, owed_C, codec.residual_share)

@@ -1,5 +1,6 @@
 """The table of tensors in a flat vector, and vectors in files."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from daa_node.tensors import (
     grid_sizes_bytes,
     open_grid_vector,
     parameter_count_of,
+    reserve,
     slots_of,
 )
 
@@ -30,6 +32,22 @@ def test_a_vector_written_through_its_map_is_read_back_little_endian(tmp_path: P
     del vector_D
     assert path.read_bytes() == bytes.fromhex("01000000feffffffffffff7f")
     assert open_grid_vector(path, 3).tolist() == [1, -2, 2**31 - 1]
+
+
+def test_a_vector_too_large_for_memory_is_zeros_whose_room_is_reserved(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    path.write_bytes(b"\xff" * 3_000_000)
+    reserve(path, 3_000_000, 2_000_000)
+    assert path.read_bytes() == bytes(3_000_000)
+    assert 2_000_000 <= path.stat().st_blocks * 512 < 2_100_000
+
+
+def test_a_disk_without_room_is_not_filled_to_find_out(tmp_path: Path) -> None:
+    free_bytes = shutil.disk_usage(tmp_path).free
+    with pytest.raises(OSError, match="No space left"):
+        reserve(tmp_path / "vector", 100 * free_bytes)
+    assert not list(tmp_path.iterdir())
+    assert shutil.disk_usage(tmp_path).free > free_bytes // 2
 
 
 def test_a_file_of_another_size_is_not_a_vector(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from daa_node.tensors import TensorSpec, parameter_count_of, slots_of
+from daa_node.updates.grid import Weights, float32_piece
+
+PIECE_PARAMETERS = 1 << 22  # 16 MiB on its way to a GPU at a time
 
 Views = Mapping[str, Tensor]
 # (views, inputs, targets) -> the mean loss in nats a prediction, a scalar tensor
@@ -33,3 +36,11 @@ class FlatParameters:
     def load(self, values_D: Tensor) -> None:
         with torch.no_grad():
             self.values_D.copy_(values_D)
+
+    def load_pieces(self, weights_D: Weights) -> None:
+        """The same of a vector that may be on the grid: no whole copy of it is made."""
+        with torch.no_grad():
+            for start in range(0, weights_D.size, PIECE_PARAMETERS):
+                stop = min(start + PIECE_PARAMETERS, weights_D.size)
+                piece = torch.from_numpy(float32_piece(weights_D, start, stop))
+                self.values_D[start:stop].copy_(piece)

@@ -25,6 +25,7 @@ from daa_node.training.core import choose_device, loss_of
 from daa_node.training.datasets.examples import Batch
 from daa_node.training.engine import Moments, Optimiser
 from daa_node.training.messages import Message
+from daa_node.training.models.parameters import PIECE_PARAMETERS
 from daa_node.training.module_source import ModuleAccess
 from daa_node.training.site.followers import Follower, end_after_cause
 from daa_node.training.site.rank import (
@@ -45,6 +46,7 @@ from daa_node.training.site.shards import (
     check_frozen,
     check_shardable,
 )
+from daa_node.updates.grid import Weights, float32_piece
 
 T = TypeVar("T")
 
@@ -68,7 +70,7 @@ class Site:
         self._optimiser: Optimiser | None = None
         self._adam_steps = 0
 
-    def begin(self, base_D: Float32Array, optimiser: Optimiser) -> None:
+    def begin(self, base_D: Weights, optimiser: Optimiser) -> None:
         moments = optimiser.moments()
         np.copyto(self._board_3D[FIRST], moments.first_D)
         np.copyto(self._board_3D[SECOND], moments.second_D)
@@ -90,15 +92,18 @@ class Site:
         weights_D: Float32Array = self._board_3D[WEIGHTS]
         return weights_D
 
-    def load(self, values_D: Float32Array) -> None:
+    def load(self, values_D: Weights) -> None:
         self._load(values_D, None)
 
     def loss(self, batch: Batch) -> float:
         first = self._divide(batch, {"verb": "loss"})
         return _or_end(lambda: self._shards.loss(first))
 
-    def _load(self, values_D: Float32Array, adam_steps: int | None) -> None:
-        np.copyto(self._board_3D[WEIGHTS], values_D)
+    def _load(self, values_D: Weights, adam_steps: int | None) -> None:
+        weights_D = self._board_3D[WEIGHTS]
+        for start in range(0, weights_D.size, PIECE_PARAMETERS):
+            stop = min(start + PIECE_PARAMETERS, weights_D.size)
+            weights_D[start:stop] = float32_piece(values_D, start, stop)
         message = {"verb": "load", "adam_steps": adam_steps}
         self._all(message, lambda: self._shards.load(adam_steps))
 

@@ -99,7 +99,9 @@ def be_worker(daemon: int, nature: WorkerNature, descriptor: int) -> None:
     from simnet.world.adversaries.cheating_core import CheatingCore
     from simnet.world.adversaries.lying_trainer import Mislabelled
 
-    def open_core(job: TrainingJob, device: Any, cache_dir: Path, _modules: Any) -> Any:
+    def open_core(
+        job: TrainingJob, device: Any, cache_dir: Path, _modules: Any, _memories: Any
+    ) -> Any:
         examples = open_examples(job.data, job.model, cache_dir)
         if nature.mislabelled:
             examples = Mislabelled(examples, DIGIT_CLASSES)

@@ -55,8 +55,9 @@ class Shelves:
 
     def __init__(self, disks: Sequence[Disk], facts: ChainFacts) -> None:
         self._disks = disks
-        first_weights = cache(facts.states.first_weights)
-        self._facts = replace(facts, states=replace(facts.states, first_weights=first_weights))
+        drawn = cache(facts.states.first_weights)  # a state steps what it is given
+        states = replace(facts.states, first_weights=lambda: drawn().copy())
+        self._facts = replace(facts, states=states)
         self._sound: list[Mapping[str, bytes]] = []  # files of chains that hold
         self._chance = random.Random(facts.chain_id)
 

@@ -9,7 +9,12 @@ import pytest
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, cut, manifest_of
 from daa_node.adapters.blob_directory import BlobDirectory
-from daa_node.adapters.spare_files import SPARE_BYTES_MIN, SPARES_A_SIZE_MAX, SpareFiles
+from daa_node.adapters.spare_files import (
+    SPARE_BYTES_MAX,
+    SPARE_BYTES_MIN,
+    SPARES_A_SIZE_MAX,
+    SpareFiles,
+)
 from daa_node.cli.compose import RECYCLED
 from daa_node.errors import StorageFailed
 from daa_node.training.boundaries import BOUNDARIES, CLAIMED
@@ -45,11 +50,16 @@ def test_a_spare_is_given_once_to_who_needs_its_size(tmp_path: Path) -> None:
     assert not spares.take(SIZE, tmp_path / "second")
 
 
-def test_small_and_surplus_files_and_those_with_another_name_are_deleted(tmp_path: Path) -> None:
+def test_small_vast_and_surplus_files_and_those_with_another_name_are_deleted(
+    tmp_path: Path,
+) -> None:
     spares = SpareFiles(tmp_path / "spares")
     spares.retire(file_of(tmp_path / "small", SPARE_BYTES_MIN - 1))
     os.link(file_of(tmp_path / "linked", SIZE), tmp_path / "other name")
     spares.retire(tmp_path / "linked")
+    with (tmp_path / "vast").open("wb") as file:
+        file.truncate(SPARE_BYTES_MAX + 1)  # a hole: it takes no room
+    spares.retire(tmp_path / "vast")
     spares.retire(tmp_path / "never was")
     assert not (tmp_path / "spares").exists()
     for _ in range(SPARES_A_SIZE_MAX + 3):

@@ -67,10 +67,10 @@ class Process:
 class Workers:
     """A supervisor and the workers that it has started."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, job: TrainingJob = JOB) -> None:
         self.started: list[Process] = []
         config = CONFIG.model_copy(update={"order_timeout_s": ORDER_TIMEOUT_S})
-        self.supervisor = WorkerSupervisor(JOB, config, directory, None, self._spawn)
+        self.supervisor = WorkerSupervisor(job, config, directory, None, self._spawn)
 
     def _spawn(self, _threads: int, _log_path: Path) -> tuple[Process, socket.socket]:
         ours, theirs = socket.socketpair()
@@ -215,3 +215,16 @@ async def test_a_worker_that_does_not_end_when_it_is_hung_up_on_is_killed(
         process = await made.ready(0)
         process.ends_by_itself = False
     assert process.killed
+
+
+async def test_an_order_on_a_large_model_may_take_longer(
+    tmp_path: Path, clock: trio.testing.MockClock
+) -> None:
+    made = Workers(tmp_path, JOB.model_copy(update={"model": ModelConfig(width=512, depth=8)}))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.supervisor.run)
+        told: list[str] = []
+        await made.ready(0)
+        await fails(made, "evaluate", told)
+        assert told == [f"evaluate took more than {ORDER_TIMEOUT_S + 20:g} s"]  # 25 million
+        nursery.cancel_scope.cancel()

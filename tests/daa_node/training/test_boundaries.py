@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from daa_dag.chunking import CHUNK_BYTES_MAX, manifest_of
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, cut, manifest_of
+from daa_node.tensors import TensorSpec, grid_sizes_bytes
 from daa_node.training.boundaries import (
     Boundary,
     Ends,
@@ -16,6 +18,8 @@ from daa_node.training.boundaries import (
     open_boundary,
 )
 from daa_node.training.boundary_files import BoundaryFiles, file_of
+from daa_node.training.messages import MESSAGE_BYTES_MAX
+from daa_node.training.model_config import PARAMETERS_MAX, ModelConfig
 
 COUNT = CHUNK_BYTES_MAX // 4 + 10  # a chunk and a little
 
@@ -101,3 +105,18 @@ def test_what_a_round_has_left_is_not_hashed_again(tmp_path: Path) -> None:
     files.add(replace(end, weights_D=start.weights_D))
     files.end_with(replace(boundary(seed=6), memory_id=3))
     assert ends.keys() == {2, 3}
+
+
+def test_the_largest_model_fits_into_what_manifests_and_frames_can_say() -> None:
+    """A state of as many tensors as there may be, and a boundary with what it reveals."""
+    revealed_bytes = 64 * 2**20
+    assert len(boundary_chunks(PARAMETERS_MAX, True, revealed_bytes)) <= CHUNKS_MAX
+    assert len(cut(grid_sizes_bytes([TensorSpec("all", (PARAMETERS_MAX,))]))) + 16_384 <= CHUNKS_MAX
+    assert MESSAGE_BYTES_MAX < 2**32  # the length of a frame to the worker
+
+
+def test_a_model_of_one_parameter_more_is_refused() -> None:
+    fits = ModelConfig(width=2048, depth=20, heads=16, context=8)
+    assert 10**9 <= fits.parameter_count() <= PARAMETERS_MAX
+    with pytest.raises(ValidationError, match="parameters, at most 1073741824"):
+        ModelConfig(width=2048, depth=22, heads=16, context=8)

@@ -28,7 +28,7 @@ CONFIG = TrainerConfig(device="cpu", niceness=0)
 
 class Line:
     def __init__(self, connection: socket.socket) -> None:
-        connection.settimeout(30)
+        connection.settimeout(300)
         self.connection = connection
         self._unpacker = Unpacker()
         self._held: list[Message] = []

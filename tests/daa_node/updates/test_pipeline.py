@@ -6,7 +6,7 @@ import pytest
 from daa_node.errors import NotFinite
 from daa_node.tensors import Float32Array
 from daa_node.updates.compression.codec import codec_named, decode
-from daa_node.updates.grid import CHUNK_PARAMETERS
+from daa_node.updates.grid import CHUNK_PARAMETERS, to_float32
 from daa_node.updates.pipeline import Sealed, seal
 
 D = CHUNK_PARAMETERS + 100
@@ -120,3 +120,18 @@ def test_the_inputs_of_sealing_stay_as_they_were() -> None:
     seal(base_D, trained_D, owed_D, codec_named("int8"), 0.1)
     for before, after in zip(copies, (base_D, trained_D, owed_D), strict=True):
         assert np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("codec", ["int8", "top_k"])
+def test_a_base_on_the_grid_is_sealed_by_pieces_to_the_same_bits(codec: str) -> None:
+    rng = np.random.default_rng(7)
+    grid_D = rng.integers(-(2**31) + 1, 2**31 - 1, D, np.int32)
+    trained_D = to_float32(grid_D) + rng.standard_normal(D).astype(np.float32)
+    owed_D = np.full(D, 1e-4, np.float32)
+    whole = seal(to_float32(grid_D), trained_D, owed_D, codec_named(codec), 0.1)
+    pieces = seal(grid_D, trained_D, owed_D, codec_named(codec), 0.1)
+    assert pieces.blob.tobytes() == whole.blob.tobytes()
+    assert pieces.residual_D is not None
+    assert whole.residual_D is not None
+    assert pieces.residual_D.tobytes() == whole.residual_D.tobytes()
+    assert pieces.norm == whole.norm

@@ -1,0 +1,153 @@
+"""Moments in mapped files: the same bits as in memory, and what a crash leaves of them."""
+
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pytest
+import torch
+
+from daa_node.errors import UserError
+from daa_node.training import inner_state
+from daa_node.training.core import Core, SealedTraining, open_core
+from daa_node.training.inner_state import StateLost
+from daa_node.training.memory_files import MemoryFile
+from tests.daa_node.training.test_core import BASE_D, CPU, JOB, core, order
+
+COUNT = BASE_D.size
+
+
+def in_files(directory: Path) -> Core:
+    return open_core(JOB, CPU, directory, perf_counter, memories=directory)
+
+
+def save(one: Core, directory: Path) -> None:
+    inner_state.save(directory / "inner_state", JOB.digest(), one.inner_state(), {})
+
+
+def restarted(directory: Path) -> Core:
+    """The core of the next worker, which takes up what it finds."""
+    one = in_files(directory)
+    state = inner_state.load(directory / "inner_state", JOB.digest(), COUNT)
+    assert state is not None
+    one.set_inner_state(state)
+    return one
+
+
+def train(one: Core, number: int, merged_round: int = -1) -> SealedTraining:
+    return one.train_and_seal(order(number, merged_round), BASE_D)
+
+
+def blob(one: Core, number: int, merged_round: int = -1) -> bytes:
+    return train(one, number, merged_round).blob.tobytes()
+
+
+def test_it_trains_bit_for_bit_as_in_memory(tmp_path: Path) -> None:
+    mapped, plain = in_files(tmp_path), core(tmp_path)
+    mapped.forget()
+    for number, merged in ((1, -1), (2, 1), (3, 1), (4, 3), (5, 99)):  # 2 was left out, 99 is lost
+        assert blob(mapped, number, merged) == blob(plain, number, merged)
+    lies_in = {mapped.inner_state().settled.file, mapped.inner_state().tried.file}
+    assert lies_in == {tmp_path / "memory-0", tmp_path / "memory-1"}
+
+
+def test_a_restart_goes_on_from_the_files_without_a_copy_of_them(tmp_path: Path) -> None:
+    alone, one = core(tmp_path), in_files(tmp_path)
+    one.forget()
+    train(alone, 1), train(one, 1)
+    for number in (2, 3):
+        save(one, tmp_path)
+        one = restarted(tmp_path)
+        assert blob(one, number, number - 1) == blob(alone, number, number - 1)
+    assert (tmp_path / "inner_state").stat().st_size < 1000
+
+
+def test_a_crash_in_training_loses_only_what_that_training_changed(tmp_path: Path) -> None:
+    alone, one = core(tmp_path), in_files(tmp_path)
+    one.forget()
+    for each in (alone, one):
+        train(each, 1)
+        train(each, 2, merged_round=1)
+    save(one, tmp_path)
+    train(one, 3, merged_round=2)  # over what round 1 had left; killed before it was saved
+    again = restarted(tmp_path)
+    assert again.inner_state().settled_round == -1
+    assert blob(again, 3, merged_round=2) == blob(alone, 3, merged_round=2)
+
+
+def test_a_crash_after_an_update_that_was_not_merged_leaves_the_one_before(tmp_path: Path) -> None:
+    alone, one = core(tmp_path), in_files(tmp_path)
+    one.forget()
+    for each in (alone, one):
+        train(each, 1)
+        train(each, 2, merged_round=1)
+    save(one, tmp_path)
+    train(one, 3, merged_round=1)  # over what round 2 had left
+    again = restarted(tmp_path)
+    assert again.inner_state().sealed_round == -1
+    assert blob(again, 4, merged_round=1) == blob(alone, 4, merged_round=1)
+
+
+def test_where_both_are_damaged_all_is_lost_and_forgotten(tmp_path: Path) -> None:
+    one = in_files(tmp_path)
+    one.forget()
+    train(one, 1)
+    save(one, tmp_path)
+    for name in ("memory-0", "memory-1"):
+        with (tmp_path / name).open("r+b") as file:
+            file.write(b"torn")
+    with pytest.raises(StateLost, match="damaged"):
+        inner_state.load(tmp_path / "inner_state", JOB.digest(), COUNT)
+    again = in_files(tmp_path)
+    again.forget()
+    assert blob(again, 1) == blob(core(tmp_path), 1)
+
+
+def test_a_state_goes_from_memory_into_files_and_back(tmp_path: Path) -> None:
+    alone, plain = core(tmp_path), core(tmp_path)
+    train(alone, 1), train(plain, 1)
+    save(plain, tmp_path)
+    mapped = restarted(tmp_path)
+    assert blob(mapped, 2, merged_round=1) == blob(alone, 2, merged_round=1)
+    save(mapped, tmp_path)
+    state = inner_state.load(tmp_path / "inner_state", JOB.digest(), COUNT)
+    assert state is not None
+    back = core(tmp_path)
+    back.set_inner_state(state)
+    assert blob(back, 3, merged_round=2) == blob(alone, 3, merged_round=2)
+
+
+def test_what_is_cleared_is_zeros_in_every_map(tmp_path: Path) -> None:
+    one = MemoryFile(tmp_path / "memory", 5000, owes=True)
+    other = MemoryFile(tmp_path / "memory", 5000, owes=True)
+    one.second_D[:] = 7
+    assert (other.second_D == 7).all()
+    one.clear()
+    assert not other.second_D.any()
+    one.first_D[4999] = 1
+    assert other.first_D[4999] == 1
+
+
+def test_a_residual_that_nobody_owes_takes_no_room(tmp_path: Path) -> None:
+    MemoryFile(tmp_path / "owed", 1 << 20, owes=True)
+    MemoryFile(tmp_path / "none", 1 << 20, owes=False)
+    taken = [(tmp_path / name).stat().st_blocks * 512 for name in ("owed", "none")]
+    assert taken[0] >= 12 << 20
+    assert taken[1] < 9 << 20
+
+
+def test_a_disk_without_room_for_them_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="optimiser_in is files, which takes"):
+        MemoryFile(tmp_path / "memory", 1 << 40, owes=True)
+
+
+def test_a_gpu_keeps_its_own(tmp_path: Path) -> None:
+    from daa_node.training.memories import two_memories
+
+    with pytest.raises(UserError, match="to memory, or trainer.device to cpu"):
+        two_memories(10, torch.device("meta"), True, tmp_path)
+    one, _ = two_memories(10, CPU, True, None)
+    assert one.file is None
+    assert not replace(one.carried()).first_D.any()
+    assert np.isfinite(one.residual_D).all()
