@@ -145,7 +145,6 @@ class Wiring:
         self._gateway = gateway if parts.config.gateway.enabled else None
         self.volunteers = None if self._gateway is None else self._gateway.volunteers
 
-
     def _why_excluded(self, node: NodeId) -> str | None:
         """What puts somebody out here: never a score."""
         if node in self.validators.now.convicted:
