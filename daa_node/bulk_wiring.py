@@ -51,8 +51,8 @@ class BulkWiring:
             votes=lambda node: node in validators.now.committee.stake_of,
             for_members=STATES_FOR_MEMBERS,
             spreading=self.spreading,
-            limits=self.limits,
         )
+        self.server.limits = self.limits
 
     def sent_of(self, root: BlobRoot) -> int:
         """How much of an update's chunks we have sent, as far as we remember."""

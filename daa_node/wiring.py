@@ -330,8 +330,8 @@ class Wiring:
             lambda: trainer.pid is not None,
             drain,
             self.health.is_last,
-            lambda: self.limits.budget is Budget.SPENT,
         )
+        monitor.data_spent = lambda: self.limits.budget is Budget.SPENT
         return AutonomyLoop(runner, catch_up, monitor, self._parts.events)
 
     def make_membership_requests(self, agreement: WanBft) -> MembershipRequests:

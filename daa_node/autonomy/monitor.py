@@ -86,9 +86,9 @@ class Monitor:
         trainer_ready: Callable[[], bool],
         drain: trio.Event,
         is_last: Callable[[NodeId], bool] = lambda _node_id: False,
-        data_spent: Callable[[], bool] = lambda: False,
     ) -> None:
         self.is_last = is_last  # whoever stands so low with us that nobody waits for it
+        self.data_spent: Callable[[], bool] = lambda: False  # the day's budget of bytes
         self.meters = Meters()
         self._runner = runner
         self._agreement = agreement
@@ -96,7 +96,6 @@ class Monitor:
         self._upload = upload
         self._trainer_ready = trainer_ready
         self._drain = drain
-        self._data_spent = data_spent
 
     def reachable(self) -> set[NodeId]:
         """Members that we have a connection with, and ourselves."""
@@ -126,7 +125,7 @@ class Monitor:
             is_contributor=share is not None,
             is_written_to=me in validators.listeners,
             draining=self._drain.is_set(),
-            data_spent=self._data_spent(),
+            data_spent=self.data_spent(),
             quarantine=agreement.quarantine(),
             job_ended=runner.ended(),
             rounds_behind=max(

@@ -60,15 +60,6 @@ AreEnough = Callable[[Set[NodeId]], bool]
 # After a second others are asked as well, and without an answer for it what the silent one owes; a
 # full answer at 1 MB/s comes in time.
 PATIENCE_S = 1.0
-# Sources are tried in the order given, but for who is slow to answer, each this much after the one
-# before, or once one fails: a small blob comes from the first alone, and the others' sessions are
-# not opened for nothing.
-STAGGER_S = 0.1
-# And no sooner than it takes four times until one says what it has: before that a session takes
-# three round trips. Else hundreds that look on would each ask ever more members the busier all of
-# them are, and wait for each other's questions. Whoever has just come cannot know: PATIENCE_S.
-STAGGER_SEARCHES = 4
-STAGGER_S_MAX = 5.0  # a quarter of what any answer may take
 # After enough sources have said that they lack a blob, the others have so long to say that they
 # hold it: a session and an answer, six round trips, where one takes half a second.
 LAST_CALL_S = 3.0
@@ -315,12 +306,11 @@ class _Download:
         pool = self._shared.pool
         fresh = [s for s in dict.fromkeys(sources) if s.node_id not in self._sources]
         fresh.sort(key=lambda source: pool.waits.rank(source.node_id))
-        busy_s = pool.waits.busy_s
-        stagger_s = PATIENCE_S if busy_s is None else max(STAGGER_S, STAGGER_SEARCHES * busy_s)
+        stagger_s = pool.waits.stagger_s(PATIENCE_S)
         for place, source in enumerate(fresh):
             talk = self._sources[source.node_id] = BlobSource(source, self._shared)
             self._trying.add(source.node_id)
-            self._nursery.start_soon(talk.run, place * min(STAGGER_S_MAX, stagger_s))
+            self._nursery.start_soon(talk.run, place * stagger_s)
         return bool(fresh)
 
     async def _take(self, news: News) -> None:

@@ -110,7 +110,6 @@ class BlobServer:
         votes: Callable[[NodeId], bool] | None = None,
         for_members: Set[str] = frozenset(),
         spreading: Spreading | None = None,
-        limits: LinkLimits | None = None,
     ) -> None:
         """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks.
 
@@ -118,7 +117,7 @@ class BlobServer:
         are told of the kinds `for_members` that they are not here. Without `spreading` whoever asks
         for a part is told to ask for the whole.
         """
-        self._limits = limits
+        self.limits: LinkLimits | None = None  # of the link; None: as it bears
         self._spreading = spreading
         self._untaken = untaken or Untaken()
         self._is_member = is_member
@@ -182,7 +181,8 @@ class BlobServer:
 
     async def _share(self, stream: FrameStream, request: ShareRequest) -> None:
         try:
-            self._check_budget(request)
+            if self.limits is not None and not self.limits.may_serve(request.kind, request.root):
+                raise _Refuse(Refusal.SPENT)
             if self._spreading is None or request.kind not in SPREAD_KINDS:
                 raise _Refuse(Refusal.UNKNOWN)
             if not self.may_show(request.kind, request.root):
@@ -196,10 +196,6 @@ class BlobServer:
             answer = encode_refused(refusal.reason)
         await self._send_whole(stream, answer)
 
-    def _check_budget(self, request: Request) -> None:
-        if self._limits is not None and not self._limits.may_serve(request.kind, request.root):
-            raise _Refuse(Refusal.SPENT)
-
     async def _let_others_pass(self) -> None:
         with trio.move_on_after(LAST_WAITS_S):
             while self._firsts_served:
@@ -207,7 +203,8 @@ class BlobServer:
 
     async def _answer(self, send: Send, request: Request) -> None:
         try:
-            self._check_budget(request)
+            if self.limits is not None and not self.limits.may_serve(request.kind, request.root):
+                raise _Refuse(Refusal.SPENT)
             match request:
                 case FindRequest():
                     await self._send_found(send, request)
@@ -251,7 +248,7 @@ class BlobServer:
     async def _send_whole(self, stream: FrameStream, frame: Piece) -> None:
         votes = self._votes(stream.node_id)
         with self.upload.sends(stream.node_id, len(frame)) if votes else nullcontext():
-            up = None if self._limits is None else self._limits.up
+            up = None if self.limits is None else self.limits.up
             if up is not None and not up.take_at_once(len(frame)):
                 await patiently(stream, partial(up.take, len(frame)))
             await stream.send_frame(frame)
@@ -259,8 +256,8 @@ class BlobServer:
 
     async def _send_pieces(self, stream: FrameStream, answer: Answer, frame: Piece) -> None:
         async def send(piece: Piece) -> None:
-            if self._limits is not None and not self._limits.up.take_at_once(len(piece)):
-                await self._limits.up.take(len(piece))
+            if self.limits is not None and not self.limits.up.take_at_once(len(piece)):
+                await self.limits.up.take(len(piece))
             await stream.send_frame(piece)
 
         await answer.send(send, in_pieces(frame))
@@ -268,8 +265,8 @@ class BlobServer:
 
     def _note_left(self, size_bytes: int) -> None:
         self.sent_bytes += size_bytes
-        if self._limits is not None:
-            self._limits.count(size_bytes)
+        if self.limits is not None:
+            self.limits.count(size_bytes)
 
     async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)

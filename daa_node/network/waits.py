@@ -14,6 +14,15 @@ import trio
 
 from daa_dag.ids import NodeId
 
+# Sources are tried in the order given, but for who is slow to answer, each this much after the one
+# before, or once one fails: a small blob comes from the first alone, and the others' sessions are
+# not opened for nothing.
+STAGGER_S = 0.1
+# And no sooner than it takes four times until one says what it has: before that a session takes
+# three round trips. Else hundreds that look on would each ask ever more members the busier all of
+# them are, and wait for each other's questions.
+STAGGER_SEARCHES = 4
+STAGGER_S_MAX = 5.0  # a quarter of what any answer may take
 SAME_S = 0.25  # half of what a round trip may take between continents
 SEARCHES_KEPT = 8  # the newest, of all sources
 LONG_S = 1.0  # whoever lets us wait for longer is no better for being given up
@@ -50,6 +59,13 @@ class Waits:
         Whoever lies alone makes itself slow: it is asked after the others, and theirs are shorter.
         """
         return min(self._searches_s, default=None)
+
+    def stagger_s(self, unknown_s: float) -> float:
+        """Between two sources that are tried; `unknown_s` before one has said what it has."""
+        busy_s = self.busy_s
+        if busy_s is None:
+            return min(STAGGER_S_MAX, unknown_s)
+        return min(STAGGER_S_MAX, max(STAGGER_S, STAGGER_SEARCHES * busy_s))
 
     def failed(self, node_id: NodeId) -> None:
         """It cannot be reached, or has hung up on us."""

@@ -58,6 +58,10 @@ class Listening(Signer):
         return signed
 
 
+def first_alone() -> list[PeerId]:
+    return [KEYS[0].peer_id]
+
+
 async def nobody_says() -> Mapping[NodeId, View]:
     return {}
 
@@ -83,9 +87,6 @@ class Daemon:
             self.judge(decode_operation(body))
             return b""
 
-        def connected() -> list[PeerId]:
-            return [KEYS[0].peer_id]
-
         self.membership_requests = MembershipRequests(
             keys,
             self.validators,
@@ -94,7 +95,7 @@ class Daemon:
                 WanBft,
                 SimpleNamespace(ask=self._ask, facts=SimpleNamespace(operations=self.operations)),
             ),
-            Doorstep(cast(Requests, SimpleNamespace(ask=tell)), connected, connected),
+            Doorstep(cast(Requests, SimpleNamespace(ask=tell)), first_alone, first_alone),
         )
         transport = SimpleNamespace(connected=list, addresses=list)
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)

@@ -70,8 +70,8 @@ class Member:
             None,
             bool,
             spreading=self.spreading,
-            limits=limits,
         )
+        self.server.limits = limits
         self.handler: FrameHandler = self.server.serve
         self.bulk = Bulk(world, self)
         self.fetcher = BlobFetcher(self.source.node_id, self.bulk, self._blame, swarm, limits, slow)

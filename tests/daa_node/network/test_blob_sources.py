@@ -10,8 +10,9 @@ from daa_dag.chunking import manifest_of
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import Unavailable
 from daa_node.network import blob_source
-from daa_node.network.blob_exchange import PATIENCE_S, STAGGER_S, Want
+from daa_node.network.blob_exchange import PATIENCE_S, Want
 from daa_node.network.blob_server import BlobServer
+from daa_node.network.waits import STAGGER_S
 from daa_node.seams import FrameStream
 from daa_node.wire.blob_messages import (
     MANIFEST_BEGINNING_BYTES_MAX,
