@@ -41,13 +41,14 @@ class UpnpRouter:
         self._beside = beside
         self._search_at = search_at
         self._found: tuple[Service, str] | None = None  # and our address as it sees us
+        self._opened_beside = 0  # else another of this home may have that number
 
     async def open_port(self, port: int, seconds: int) -> tuple[str, int]:
         """Where others find it: host and port outside. Raises Unavailable."""
         try:
             service, own = self._found = self._found or await self._find()
             outside = await self._outside(service)
-            for number in range(port, min(port + OUTSIDE_PORTS_MAX, PORT_LAST + 1)):
+            for number in self._numbers(port):
                 if await self._map(service, own, (port, number), seconds):
                     await self._open_beside(service, own, seconds)
                     return outside, number
@@ -56,12 +57,17 @@ class UpnpRouter:
             raise
         raise Unavailable(f"the router has given port {port} and those after it to others")
 
+    def _numbers(self, port: int) -> list[int]:
+        """Outside ones, best first; the one of the port beside is for that port alone."""
+        numbers = [number for number in range(port, PORT_LAST + 1) if number != self._beside()]
+        return numbers[:OUTSIDE_PORTS_MAX]
+
     async def close_port(self, outside: int) -> None:
         """What `open_port` opened, as far as the router is still there."""
         if self._found is None:
             return
         service, _ = self._found
-        for port in {outside, self._beside()} - {0}:
+        for port in {outside, self._opened_beside} - {0}:
             arguments = {"NewRemoteHost": "", "NewExternalPort": str(port), "NewProtocol": "TCP"}
             try:
                 await self._ask(service, "DeletePortMapping", arguments)
@@ -72,9 +78,10 @@ class UpnpRouter:
         port = self._beside()
         if port:
             try:
-                await self._map(service, own, (port, port), seconds)
+                is_open = await self._map(service, own, (port, port), seconds)
             except Unavailable:
                 return  # bulk goes over the port that is open
+            self._opened_beside = port if is_open else 0
 
     async def _map(self, service: Service, own: str, ports: tuple[int, int], seconds: int) -> bool:
         """Whether the number outside was free. Raises Unavailable."""
