@@ -45,16 +45,33 @@ class UpnpRouter:
 
     async def open_port(self, port: int, seconds: int) -> tuple[str, int]:
         """Where others find it: host and port outside. Raises Unavailable."""
-        try:
-            service, own = self._found = self._found or await self._find()
-            outside = await self._outside(service)
-            for number in self._numbers(port):
-                if await self._map(service, own, (port, number), seconds):
-                    await self._open_beside(service, own, seconds)
-                    return outside, number
-        except Unavailable:
-            self._found = None  # it may be another router by now
-            raise
+        found, self._found = self._found, None  # it may be another router by now
+        if found is not None:
+            opened = await self._open_at(*found, port, seconds)
+            self._found = found
+            return opened
+        why = "no router answers to UPnP"
+        for own in hosts_for("ip4", "0.0.0.0"):
+            for sender, answer in await self._answers(own):
+                try:
+                    at = upnp_messages.description_at(answer, sender)
+                    service = upnp_messages.service_in(await _fetch(at, [], b""), at)
+                    opened = await self._open_at(service, own, port, seconds)
+                except Unavailable as reason:
+                    why = str(reason)  # another one may open it
+                else:
+                    self._found = service, own
+                    return opened
+        raise Unavailable(why)
+
+    async def _open_at(
+        self, service: Service, own: str, port: int, seconds: int
+    ) -> tuple[str, int]:
+        outside = await self._outside(service)
+        for number in self._numbers(port):
+            if await self._map(service, own, (port, number), seconds):
+                await self._open_beside(service, own, seconds)
+                return outside, number
         raise Unavailable(f"the router has given port {port} and those after it to others")
 
     def _numbers(self, port: int) -> list[int]:
@@ -121,18 +138,6 @@ class UpnpRouter:
             ("SOAPAction", f'"{service.kind}#{action}"'),
         ]
         return await _fetch(service.control, headers, body)
-
-    async def _find(self) -> tuple[Service, str]:
-        """Raises Unavailable if no router answers."""
-        why = "no router answers to UPnP"
-        for own in hosts_for("ip4", "0.0.0.0"):
-            for sender, answer in await self._answers(own):
-                try:
-                    at = upnp_messages.description_at(answer, sender)
-                    return upnp_messages.service_in(await _fetch(at, [], b""), at), own
-                except Unavailable as reason:
-                    why = str(reason)
-        raise Unavailable(why)
 
     async def _answers(self, own: str) -> list[tuple[str, bytes]]:
         """Of who is asked from this address of ours, by sender."""

@@ -107,6 +107,23 @@ async def test_a_router_that_knows_no_lease_gets_none() -> None:
         assert box.open[4001] == (4001, 0)
 
 
+async def test_one_that_opens_nothing_keeps_us_from_no_other() -> None:
+    box = Box()
+    with router(box) as (face, ours), router(Box()) as (refusing, _):
+        refusing.why_not = 606
+        places = [each.location.encode() for each in (refusing, face)]
+
+        async def answers(own: str) -> list[tuple[str, bytes]]:
+            return [(own, b"HTTP/1.1 200 OK\r\nLOCATION: " + at + b"\r\n\r\n") for at in places]
+
+        ours._answers = answers  # type: ignore[method-assign]
+        for _ in range(2):
+            assert await ours.open_port(4001, 3600) == (OUTSIDE, 4001)
+        assert len(refusing.asked) == 1  # who opened it is asked first from then on
+        await ours.close_port(4001)
+        assert not box.open
+
+
 async def test_a_router_that_refuses_or_has_no_address_or_is_none_is_said_so() -> None:
     with router(Box()) as (face, ours):
         face.outside = "0.0.0.0"
