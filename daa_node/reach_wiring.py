@@ -32,6 +32,7 @@ def _punching(parts: NodeParts, contacts: Contacts, directory: Directory) -> Hol
         parts.transport,
         parts.circuits.is_relayed,
         directory.node_of,
+        directory.is_member,
         contacts.blame,
         parts.events,
     )

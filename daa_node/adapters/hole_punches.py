@@ -54,7 +54,10 @@ SETTLE_LOOK_S = 0.05
 ASKED_EVERY_S, ASKED_BURST = 30.0, 3.0  # of one peer: each asks us for TRIES_MAX dials
 ASKERS_KEPT_MAX = 1024
 AT_ONCE_MAX = 4  # holes; each may hold a socket for half a minute
-WHERE_PER_S, WHERE_BURST = 2.0, 64.0  # what a relay answers to all that ask it
+ASKED_AT_ONCE_MAX = AT_ONCE_MAX - 1  # of which others ask us: one place is for whom we ask
+ANSWER_TIMEOUT_S = 40.0  # who draws one out holds its place no longer
+WHERE_PER_S, WHERE_BURST = 16.0, 64.0  # what a relay answers to all that ask it
+WHERE_OF_ONE_PER_S, WHERE_OF_ONE_BURST = 0.1, 8.0  # of which none takes all
 PUNCHED_KEPT_MAX = 1024  # who was punched; more than we are ever connected with
 
 OwnEnd = Callable[[Endpoint], Endpoint | None]  # of the socket that we dialled there
@@ -70,7 +73,8 @@ class HolePunches:
         self._own_end: OwnEnd = _none
         self._on_fault: OnFault = _nobody_is_told
         self._punched: dict[PeerId, Endpoint] = {}  # where each was reached last
-        self._askers: dict[PeerId, Pace] = {}
+        self._askers = _Askers(1 / ASKED_EVERY_S, ASKED_BURST)
+        self._where_askers = _Askers(WHERE_OF_ONE_PER_S, WHERE_OF_ONE_BURST)
         self._where: Pace | None = None
         self._busy: set[PeerId] = set()  # with whom a hole is being punched
 
@@ -87,7 +91,7 @@ class HolePunches:
 
     async def punch(self, peer_id: PeerId) -> None:
         """Raises Unavailable when none came about, PeerFault for what is no such talk."""
-        self._begin(peer_id)
+        self._begin(peer_id, AT_ONCE_MAX)
         try:
             own, other = await self._ends(peer_id)
             stream = await self._open(peer_id)
@@ -99,7 +103,7 @@ class HolePunches:
             finally:
                 await stream.aclose()
         except (trio.TooSlowError, trio.BrokenResourceError, SwarmException) as error:
-            raise Unavailable(f"no hole to {peer_id}: {error or 'no answer'}") from None
+            raise Unavailable(f"no hole to {peer_id}: {str(error) or 'no answer'}") from None
         finally:
             self._busy.discard(peer_id)
         await self._leave_the_relay(peer_id)
@@ -148,7 +152,7 @@ class HolePunches:
             raise Unavailable("no circuit joins you with that peer")
         if self._where is None:
             self._where = Pace(WHERE_PER_S, WHERE_BURST)
-        if not self._where.take_at_once():
+        if not (self._where_askers.take(asker) and self._where.take_at_once()):
             raise Unavailable("busy: ask again later")
         here = self._swarm().get_connections(ID.from_base58(peer_id))
         place = next((found for each in here if (found := remote_of(each)) is not None), None)
@@ -159,26 +163,30 @@ class HolePunches:
     async def _answer(self, stream: ByteStream) -> None:
         """Raises Unavailable for what we do not want to do, or that did not come about."""
         peer_id = stream.peer_id
-        if not self._pace_of(peer_id).take_at_once():
+        if not self._askers.take(peer_id):
             raise Unavailable(f"asked too often: one hole in {ASKED_EVERY_S:.0f} s")
-        self._begin(peer_id)
+        self._begin(peer_id, ASKED_AT_ONCE_MAX)
         try:
             own, other = await self._ends(peer_id)
-            await write_message(stream, said(Word.READY))
-            for _ in range(TRIES_MAX):
-                await self._hear(stream, Word.PING)
-                await write_message(stream, said(Word.PONG))
-                await self._hear(stream, Word.SYNC)
-                with suppress(Unavailable):
-                    found = await self._cross(own, other)
-                    await self._take(stream, found, other)
-                    return
+            with trio.fail_after(ANSWER_TIMEOUT_S):
+                await self._cross_when_told(stream, own, other)
         finally:
             self._busy.discard(peer_id)
 
-    def _begin(self, peer_id: PeerId) -> None:
-        """Raises Unavailable; who draws its own out keeps a few others waiting at most."""
-        if peer_id in self._busy or len(self._busy) >= AT_ONCE_MAX:
+    async def _cross_when_told(self, stream: ByteStream, own: Endpoint, other: Endpoint) -> None:
+        await write_message(stream, said(Word.READY))
+        for _ in range(TRIES_MAX):
+            await self._hear(stream, Word.PING)
+            await write_message(stream, said(Word.PONG))
+            await self._hear(stream, Word.SYNC)
+            with suppress(Unavailable):
+                found = await self._cross(own, other)
+                await self._take(stream, found, other)
+                return
+
+    def _begin(self, peer_id: PeerId, most: int) -> None:
+        """Raises Unavailable where so many are under way; who draws its own out keeps a place."""
+        if peer_id in self._busy or len(self._busy) >= most:
             raise Unavailable("busy: other holes are being punched")
         self._busy.add(peer_id)
 
@@ -256,18 +264,27 @@ class HolePunches:
         if len(self._punched) > PUNCHED_KEPT_MAX:
             del self._punched[next(iter(self._punched))]
 
-    def _pace_of(self, peer_id: PeerId) -> Pace:
-        if peer_id not in self._askers:
-            if len(self._askers) >= ASKERS_KEPT_MAX:
-                self._askers = {p: pace for p, pace in self._askers.items() if not pace.is_full}
-            if len(self._askers) >= ASKERS_KEPT_MAX:
-                raise Unavailable("too many ask for holes: ask again later")
-            self._askers[peer_id] = Pace(1 / ASKED_EVERY_S, ASKED_BURST)
-        return self._askers[peer_id]
-
     def _swarm(self) -> BoundedSwarm:
         assert self._host is not None, "no hole is punched before the transport runs"
         return self._host.swarm
+
+
+class _Askers:
+    """A pace for each peer that asks us for something."""
+
+    def __init__(self, per_s: float, burst: float) -> None:
+        self._per_s, self._burst = per_s, burst
+        self._paces: dict[PeerId, Pace] = {}
+
+    def take(self, peer_id: PeerId) -> bool:
+        """Whether this one may have it now."""
+        if peer_id not in self._paces:
+            if len(self._paces) >= ASKERS_KEPT_MAX:
+                self._paces = {p: pace for p, pace in self._paces.items() if not pace.is_full}
+            if len(self._paces) >= ASKERS_KEPT_MAX:
+                return False
+            self._paces[peer_id] = Pace(self._per_s, self._burst)
+        return self._paces[peer_id].take_at_once()
 
 
 def _relay_of(connection: INetConn) -> PeerId | None:

@@ -41,27 +41,50 @@ class UpnpRouter:
         self._beside = beside
         self._search_at = search_at
         self._found: tuple[Service, str] | None = None  # and our address as it sees us
+        self._opened_beside = 0  # else another of this home may have that number
 
     async def open_port(self, port: int, seconds: int) -> tuple[str, int]:
         """Where others find it: host and port outside. Raises Unavailable."""
-        try:
-            service, own = self._found = self._found or await self._find()
-            outside = await self._outside(service)
-            for number in range(port, min(port + OUTSIDE_PORTS_MAX, PORT_LAST + 1)):
-                if await self._map(service, own, (port, number), seconds):
-                    await self._open_beside(service, own, seconds)
-                    return outside, number
-        except Unavailable:
-            self._found = None  # it may be another router by now
-            raise
+        found, self._found = self._found, None  # it may be another router by now
+        if found is not None:
+            opened = await self._open_at(*found, port, seconds)
+            self._found = found
+            return opened
+        why = "no router answers to UPnP"
+        for own in hosts_for("ip4", "0.0.0.0"):
+            for sender, answer in await self._answers(own):
+                try:
+                    at = upnp_messages.description_at(answer, sender)
+                    service = upnp_messages.service_in(await _fetch(at, [], b""), at)
+                    opened = await self._open_at(service, own, port, seconds)
+                except Unavailable as reason:
+                    why = str(reason)  # another one may open it
+                else:
+                    self._found = service, own
+                    return opened
+        raise Unavailable(why)
+
+    async def _open_at(
+        self, service: Service, own: str, port: int, seconds: int
+    ) -> tuple[str, int]:
+        outside = await self._outside(service)
+        for number in self._numbers(port):
+            if await self._map(service, own, (port, number), seconds):
+                await self._open_beside(service, own, seconds)
+                return outside, number
         raise Unavailable(f"the router has given port {port} and those after it to others")
+
+    def _numbers(self, port: int) -> list[int]:
+        """Outside ones, best first; the one of the port beside is for that port alone."""
+        numbers = [number for number in range(port, PORT_LAST + 1) if number != self._beside()]
+        return numbers[:OUTSIDE_PORTS_MAX]
 
     async def close_port(self, outside: int) -> None:
         """What `open_port` opened, as far as the router is still there."""
         if self._found is None:
             return
         service, _ = self._found
-        for port in {outside, self._beside()} - {0}:
+        for port in {outside, self._opened_beside} - {0}:
             arguments = {"NewRemoteHost": "", "NewExternalPort": str(port), "NewProtocol": "TCP"}
             try:
                 await self._ask(service, "DeletePortMapping", arguments)
@@ -72,9 +95,10 @@ class UpnpRouter:
         port = self._beside()
         if port:
             try:
-                await self._map(service, own, (port, port), seconds)
+                is_open = await self._map(service, own, (port, port), seconds)
             except Unavailable:
                 return  # bulk goes over the port that is open
+            self._opened_beside = port if is_open else 0
 
     async def _map(self, service: Service, own: str, ports: tuple[int, int], seconds: int) -> bool:
         """Whether the number outside was free. Raises Unavailable."""
@@ -114,18 +138,6 @@ class UpnpRouter:
             ("SOAPAction", f'"{service.kind}#{action}"'),
         ]
         return await _fetch(service.control, headers, body)
-
-    async def _find(self) -> tuple[Service, str]:
-        """Raises Unavailable if no router answers."""
-        why = "no router answers to UPnP"
-        for own in hosts_for("ip4", "0.0.0.0"):
-            for sender, answer in await self._answers(own):
-                try:
-                    at = upnp_messages.description_at(answer, sender)
-                    return upnp_messages.service_in(await _fetch(at, [], b""), at), own
-                except Unavailable as reason:
-                    why = str(reason)
-        raise Unavailable(why)
 
     async def _answers(self, own: str) -> list[tuple[str, bytes]]:
         """Of who is asked from this address of ours, by sender."""

@@ -55,6 +55,7 @@ class HolePunching:
         transport: Transport,
         is_relayed: Callable[[PeerId], bool],
         node_of: Callable[[PeerId], NodeId | None],
+        is_member: Callable[[PeerId], bool],
         blame: Callable[[PeerId, PeerFault], None],
         events: EventLog,
     ) -> None:
@@ -62,6 +63,7 @@ class HolePunching:
         self._transport = transport
         self._is_relayed = is_relayed
         self._node_of = node_of
+        self._is_member = is_member
         self._blame = blame
         self._events = events
         self._tries: dict[PeerId, _Tries] = {}
@@ -103,14 +105,17 @@ class HolePunching:
                 self._tries[peer_id] = _Tries(now_s + SETTLE_S)
 
     def _next(self) -> PeerId | None:
-        """Who waits for longest, of those whom we ask and who are here."""
+        """Of those whom we ask and who are here: members first, then who waits for longest.
+
+        Else strangers that come as new names, and draw out theirs, would keep members from it.
+        """
         now_s, here = trio.current_time(), set(self._transport.connected())
         due = [
-            (tries.next_s, peer)
+            (not self._is_member(peer), tries.next_s, peer)
             for peer, tries in self._tries.items()
             if tries.next_s <= now_s and peer in here and self._transport.peer_id < peer
         ]
-        return min(due)[1] if due else None
+        return min(due)[-1] if due else None
 
     async def _punch(self, peer_id: PeerId) -> None:
         tries, why = self._tries[peer_id], f"no end within {PUNCH_TIMEOUT_S:.0f} s"

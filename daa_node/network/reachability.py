@@ -221,10 +221,15 @@ class Reachability:
         return True
 
     def _proven(self, found: Findings) -> Address | None:
-        """Where our router lets others in: members that got through must see us there."""
-        if self._claimed is None or self._claimed[0] not in found.rung.values():
+        """Where our router lets others in, if enough members got through and see us there.
+
+        One alone may lie, and so would have whoever hears of us dial where it likes.
+        """
+        if self._claimed is None:
             return None
         host, port = self._claimed
+        if not self._contacts.one_is_honest({n for n, seen in found.rung.items() if seen == host}):
+            return None
         return Address(f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}")
 
     def seen_at(self) -> list[str]:

@@ -5,6 +5,7 @@
 Everything read here is of whoever answers on the local network: bounded, and believed of nothing.
 """
 
+import codecs
 from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree
@@ -62,10 +63,10 @@ def description_at(answer: bytes, sender: str) -> Place:
     raise Unavailable(f"{sender} answers with no place of a description")
 
 
-def place_of(url: str, sender: str) -> Place:
+def place_of(url: str, sender: str, base: str = "") -> Place:
     """Raises Unavailable for a page of anybody but the sender: it would have us ask others."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(urljoin(base, url))
         port = parts.port or 80
     except ValueError:
         raise Unavailable(f"{sender} names no page of its own") from None
@@ -85,7 +86,7 @@ def service_in(description: bytes, at: Place) -> Service:
             told = {_name(child): (child.text or "").strip() for child in element}
             kind = told.get("serviceType", "")
             if kind in SERVICES and kind not in found and told.get("controlURL"):
-                control = place_of(urljoin(base, told["controlURL"]), at.host)
+                control = place_of(told["controlURL"], at.host, base)
                 found[kind] = Service(kind, control)
     for kind in SERVICES:
         if kind in found:
@@ -116,10 +117,12 @@ def error_in(answer: bytes) -> int:
 
 
 def _elements(page: bytes) -> list[ElementTree.Element]:
-    if len(page) > PAGE_BYTES_MAX or b"<!" in page.replace(b"<!--", b""):
+    # All that we look for is ASCII. Parsed as text, no page hides anything in a code of its choice.
+    text = page.removeprefix(codecs.BOM_UTF8).decode("latin-1")
+    if len(page) > PAGE_BYTES_MAX or "<!" in text.replace("<!--", ""):
         raise Unavailable("the router says more than a description")  # entities may grow for ever
     try:
-        found = list(ElementTree.fromstring(page).iter())
+        found = list(ElementTree.fromstring(text).iter())
     except (ElementTree.ParseError, ValueError, LookupError) as fault:
         raise Unavailable(f"the router says no XML: {fault}") from None
     if len(found) > ELEMENTS_MAX:

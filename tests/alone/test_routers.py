@@ -42,7 +42,7 @@ def test_nodes_behind_each_kind_of_router_take_part_and_reach_each_other(tmp_pat
         if event["name"] == "bulk_opened"
     ]
     dialled_by = {peer for peer, way in ways if way == "dialled_by_peer"}
-    assert len(dialled_by) >= 2, ways  # both validators behind routers open the sockets themselves
+    assert len(dialled_by) >= 2, ways  # members behind routers open the sockets themselves
     page = make_report(tmp_path)
     assert "Behind routers" in page
     for nat, passage in (("symmetric", "relayed"), ("cone", "punched"), ("upnp", "direct")):

@@ -11,8 +11,15 @@ import trio
 from daa_node.adapters.bulk_channel import RELAY, WORD_BYTES_MAX
 from daa_node.adapters.sealed_stream import Pipe, RelayPipe, SealedStream, SocketPipe
 from daa_node.errors import Unavailable
-from daa_node.identity.session import Endpoint, Initiator, Remote, SessionKeys, dial_word
-from daa_node.seams import ByteStream, FrameStream
+from daa_node.identity.session import (
+    Endpoint,
+    Initiator,
+    Remote,
+    SessionKeys,
+    dial_word,
+    endpoints_of_word,
+)
+from daa_node.seams import ByteStream, FrameStream, PeerId
 from daa_node.wire.framing import read_message, read_message_or_end, write_message
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
@@ -153,6 +160,22 @@ async def test_a_socket_that_comes_when_nobody_waits_any_more_is_closed() -> Non
             while await late.receive_some(64):
                 pass
         await control.aclose()
+
+
+async def test_who_takes_the_token_and_then_says_relay_gets_no_second_path() -> None:
+    async with router() as (alice, bob):
+
+        async def both(peer_id: PeerId, keys: SessionKeys, word: bytes) -> None:
+            named = replace(keys, endpoints=endpoints_of_word(word))
+            stream = await bob.bulk._dialer.dial(peer_id, named)
+            assert stream is not None
+            await stream.aclose()
+
+        bob.bulk._dial_back = both  # type: ignore[method-assign]
+        # as if the socket's task had its turn after the word
+        alice.bulk._arrivals.give = lambda *_: None  # type: ignore[method-assign]
+        with pytest.raises(Unavailable, match="hung up"):
+            await alice.bulk.open(bob.peer_id)
 
 
 async def test_a_peer_that_hangs_up_instead_of_dialling_leaves_no_token() -> None:

@@ -167,6 +167,44 @@ async def test_no_more_holes_are_punched_at_once_than_there_may_be(
         assert called.punches.is_punched(caller.peer_id)
 
 
+async def test_who_holds_all_places_that_others_have_leaves_ours() -> None:
+    async with world() as (relay, caller, called):
+        await joined(relay, caller, called)
+        called.punches._busy |= set(map(PeerId, "abc"))
+        assert len(called.punches._busy) == hole_punches.ASKED_AT_ONCE_MAX
+        with pytest.raises(Unavailable, match="busy"):
+            await caller.punches.punch(called.peer_id)
+        await called.punches.punch(caller.peer_id)
+        assert called.punches.is_punched(caller.peer_id)
+
+
+async def test_who_draws_its_hole_out_loses_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hole_punches, "ANSWER_TIMEOUT_S", 0.5)
+    async with world() as (relay, caller, called):
+        await joined(relay, caller, called)
+        stream = await caller.open_stream(called.peer_id, protocols.PUNCH)
+        await write_message(stream, said(Word.CONNECT))
+        assert punch_messages.word_of(await read_message(stream, 1024)) is Word.READY
+        assert called.punches._busy == {caller.peer_id}
+        await until(lambda: not called.punches._busy)
+
+
+async def test_one_that_asks_a_relay_again_and_again_takes_no_answer_from_others() -> None:
+    async with world() as (relay, caller, called):
+        await joined(relay, caller, called)
+
+        async def asked(by: Libp2pTransport, of: Libp2pTransport) -> Endpoint:
+            stream = await by.open_stream(relay.peer_id, protocols.PUNCH)
+            await write_message(stream, punch_messages.where(of.peer_id))
+            return punch_messages.place_of(await read_message(stream, 1024))
+
+        for _ in range(int(hole_punches.WHERE_OF_ONE_BURST)):
+            await asked(caller, called)
+        with pytest.raises(Unavailable, match="busy"):
+            await asked(caller, called)
+        assert (await asked(called, caller))[0] == "127.0.0.1"
+
+
 async def test_one_refusal_after_the_other_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daa_node.adapters.simultaneous_open.TRY_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as door:

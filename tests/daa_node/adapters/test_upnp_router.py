@@ -77,6 +77,21 @@ async def test_a_number_that_another_has_is_passed_over_a_few_times() -> None:
             await ours.open_port(4001, 3600)
 
 
+async def test_what_another_of_the_home_has_opened_is_neither_taken_nor_closed() -> None:
+    box = Box()
+    box.of_others = {4001, 4002, 4003}
+    with router(box) as (face, ours):
+        ours._beside = lambda: 4002
+        assert await ours.open_port(4001, 3600) == (OUTSIDE, 4004)
+        await ours.close_port(4004)
+        closed = [told["NewExternalPort"] for action, told in face.asked if "Delete" in action]
+        assert closed == ["4004"]
+        # our own port takes no number from the one beside it, which would take it back
+        box.of_others = {4001}
+        assert await ours.open_port(4001, 3600) == (OUTSIDE, 4003)
+        assert box.open == {4003: (4001, 3600), 4002: (4002, 3600)}
+
+
 async def test_a_router_that_knows_no_lease_gets_none() -> None:
     box = Box()
     with router(box) as (face, ours):
@@ -90,6 +105,23 @@ async def test_a_router_that_knows_no_lease_gets_none() -> None:
         face.answer = for_ever  # type: ignore[method-assign]
         await ours.open_port(4001, 3600)
         assert box.open[4001] == (4001, 0)
+
+
+async def test_one_that_opens_nothing_keeps_us_from_no_other() -> None:
+    box = Box()
+    with router(box) as (face, ours), router(Box()) as (refusing, _):
+        refusing.why_not = 606
+        places = [each.location.encode() for each in (refusing, face)]
+
+        async def answers(own: str) -> list[tuple[str, bytes]]:
+            return [(own, b"HTTP/1.1 200 OK\r\nLOCATION: " + at + b"\r\n\r\n") for at in places]
+
+        ours._answers = answers  # type: ignore[method-assign]
+        for _ in range(2):
+            assert await ours.open_port(4001, 3600) == (OUTSIDE, 4001)
+        assert len(refusing.asked) == 1  # who opened it is asked first from then on
+        await ours.close_port(4001)
+        assert not box.open
 
 
 async def test_a_router_that_refuses_or_has_no_address_or_is_none_is_said_so() -> None:

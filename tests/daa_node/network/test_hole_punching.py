@@ -26,6 +26,7 @@ class World:
         self.asked: list[tuple[float, PeerId]] = []
         self.failing: dict[PeerId, Exception] = {}
         self.punched: set[PeerId] = set()
+        self.members: set[PeerId] = set()
         self.blamed: list[PeerId] = []
         self.events = EventLog(time.time_ns)
         world: Any = self
@@ -34,6 +35,7 @@ class World:
             world,
             lambda peer: peer not in self.punched,
             lambda _: None,
+            lambda peer: peer in self.members,
             lambda peer, _: self.blamed.append(peer),
             self.events,
         )
@@ -94,6 +96,17 @@ async def test_who_talks_nonsense_is_blamed_and_who_never_ends_holds_up_nobody_f
     await world.live(20)
     assert world.blamed == [AFTER]
     assert LATER in world.punched
+
+
+async def test_members_come_before_strangers_that_came_first(autojump_clock: object) -> None:
+    world = World(AFTER, LATER)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.live, 20)
+        await trio.sleep(2.5)  # both are known by now, and neither is due
+        member = PeerId("d")
+        world.here.append(member)
+        world.members |= {LATER, member}
+    assert [peer for _, peer in world.asked] == [LATER, AFTER, member]
 
 
 async def test_a_hole_that_ends_is_punched_anew(autojump_clock: object) -> None:

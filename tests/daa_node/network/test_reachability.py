@@ -53,6 +53,7 @@ class World:
         self.me = ME
         self.bell = Bell()
         self.ports = (4001,)
+        self.seen: dict[NodeId, str] = {}  # by who does not see us at SEEN_AT
         self.blamed: list[str] = []
         self.listens = [Address("/ip4/192.168.1.2/tcp/4001/p2p/me")]
         self.asked: list[Any] = []  # tokens
@@ -104,7 +105,7 @@ class World:
                 self.bell.awaited.get(bytes(32), trio.Event()).set()
             case "garbage":
                 return canonical.encode(["not an address", 3])
-        return canonical.encode([SEEN_AT, 3])
+        return canonical.encode([self.seen.get(NodeId(bytes.fromhex(peer_id)), SEEN_AT), 3])
 
     async def measured(self, for_s: float = 30.0) -> None:
         with trio.move_on_after(for_s):
@@ -230,6 +231,11 @@ async def test_a_router_is_believed_where_members_see_us_and_get_through_alone(
         world.own.claim("203.0.113.77", 4003)  # got through, but nobody sees us there
         await trio.sleep(30)
         assert (world.own.reach, world.bell.outside) == (Reach.DIRECT, None)
+        world.seen = {MEMBERS[0]: "203.0.113.77"}  # one that lies has nobody dial where it likes
+        world.own.claim("203.0.113.77", 4003)
+        await trio.sleep(30)
+        assert (world.own.reach, world.bell.outside) == (Reach.DIRECT, None)
+        world.seen.clear()
         world.own.claim(SEEN_AT, 4003)
         await trio.sleep(30)
         assert world.bell.outside == f"/ip4/{SEEN_AT}/tcp/4003"

@@ -10,6 +10,14 @@ ROUTER = "192.168.1.1"
 AT = Place(ROUTER, 5000, "/root/desc.xml")
 
 
+# Hidden from whoever looks at bytes for a declaration.
+KIND = f"<serviceType>{upnp_messages.SERVICES[0]}</serviceType>"
+ENTITIES = (
+    '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE x [<!ENTITY c "/ctl">]>'
+    f"<root><service>{KIND}<controlURL>&c;</controlURL></service></root>"
+)
+
+
 def described(*services: tuple[str, str]) -> bytes:
     told = "".join(
         f"<service><serviceType>{kind}</serviceType><controlURL>{url}</controlURL></service>"
@@ -65,6 +73,9 @@ def test_of_several_services_the_newest_is_taken_wherever_it_stands() -> None:
         b"<root>",
         described(),
         described((upnp_messages.SERVICES[0], "http://10.0.0.5/ctl")),
+        described((upnp_messages.SERVICES[0], "http://[::1/ctl")),
+        described((upnp_messages.SERVICES[0], "http://a\u2100b/ctl")),
+        ENTITIES.encode("utf-16"),
         b'<!DOCTYPE x [<!ENTITY a "aaaa">]><root>&a;</root>',
         b"<root>" + b"<x/>" * upnp_messages.ELEMENTS_MAX + b"</root>",
         bytes(upnp_messages.PAGE_BYTES_MAX + 1),
@@ -73,6 +84,12 @@ def test_of_several_services_the_newest_is_taken_wherever_it_stands() -> None:
 def test_a_page_that_is_no_description_is_refused(page: bytes) -> None:
     with pytest.raises(Unavailable):
         upnp_messages.service_in(page, AT)
+
+
+@pytest.mark.parametrize("code", ["utf-8-sig", "iso-8859-1"])
+def test_a_router_may_have_a_name_beyond_ascii_in_any_code(code: str) -> None:
+    name = f'<?xml version="1.0" encoding="{code.removesuffix("-sig")}"?><n>Gerät</n>'
+    assert upnp_messages.fields_of(name.encode(code)).keys() == {"n"}
 
 
 def test_a_request_says_what_is_in_it_and_nothing_more() -> None:
