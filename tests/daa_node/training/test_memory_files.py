@@ -203,6 +203,7 @@ def test_a_worker_forgets_what_files_held_before_it(tmp_path: Path, state: str) 
     before = in_files(tmp_path)
     before.forget()
     train(before, 1)
+    train(before, 2, merged_round=1)  # so that both files have moments
     if state != "fresh":
         (tmp_path / "inner_state").write_bytes(b"no header")
     one = in_files(tmp_path)
