@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from blake3 import blake3
+
 from daa_dag import canonical
 from daa_dag.errors import Malformed
 from daa_dag.ids import DIGEST_BYTES, BlobRoot, Digest, digest_of, tagged_digest
@@ -17,6 +19,10 @@ CHUNK_BYTES_MAX = 256 * 1024
 # 32 GiB of blob: four vectors of 2^30 fp32 are half of it. Such a manifest is 5 MB.
 CHUNKS_MAX = 131_072
 MANIFEST_BYTES_MAX = CHUNKS_MAX * (DIGEST_BYTES + 8) + 64
+
+
+_KIND = "manifest"
+_HEAD = canonical.encode(["daa/v1/" + _KIND, None])[:-1]  # of what a root is the digest of
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Manifest:
 
     @cached_property
     def root(self) -> BlobRoot:
-        return BlobRoot(tagged_digest("manifest", self._as_value()))
+        return BlobRoot(tagged_digest(_KIND, self._as_value()))
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -48,6 +54,14 @@ class Manifest:
 
     def encode(self) -> bytes:
         return canonical.encode(self._as_value())
+
+
+def root_of(encoded: bytes | bytearray) -> BlobRoot:
+    """The root of the manifest that these bytes are, if they are one: nothing is decoded.
+
+    A hundredth of the time and none of the memory that it takes to decode a stranger's.
+    """
+    return BlobRoot(blake3(_HEAD).update(encoded).digest())
 
 
 def decode_manifest(payload: bytes) -> Manifest:

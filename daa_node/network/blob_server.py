@@ -59,7 +59,7 @@ from daa_node.wire.limits import FRAME_BYTES_MAX, KIB
 # The kind under which a snapshot's states are served chunk by chunk from records.
 SNAPSHOTS = "snapshots"
 CHUNKS, MANIFESTS = "chunks", "manifests"  # kinds of records in the store of snapshots
-# A round touches a few blobs a peer; a manifest of the largest blob takes 8 MB decoded.
+# A round touches a few blobs a peer; a manifest of the largest blob takes 20 MB decoded.
 OPEN_BLOBS_MAX = 32
 # Answers under construction at once in a busy round; more are made and dropped again.
 BUFFERS_KEPT_MAX = 4

@@ -15,7 +15,7 @@ from math import inf
 
 import trio
 
-from daa_dag.chunking import Manifest, decode_manifest
+from daa_dag.chunking import Manifest, decode_manifest, root_of
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId
 from daa_dag.spread import Patience
@@ -349,16 +349,15 @@ class BlobSource:
         size_bytes = len(encoded) + found.following_bytes
         while len(encoded) < size_bytes:
             part = await frame_of(lease)
-            if not part:
-                raise PeerFault("malformed", "an empty part of a manifest")
+            if not 0 < len(part) <= size_bytes - len(encoded):
+                raise PeerFault("malformed", "an empty part of a manifest, or more than it has")
             encoded += part
+        if root_of(encoded) != self._download.root:  # before time and memory go into decoding it
+            raise PeerFault("manifest-mismatch", "the manifest is another blob's")
         try:
-            manifest = decode_manifest(bytes(encoded))
+            return decode_manifest(bytes(encoded))
         except DagError as fault:
             raise PeerFault("malformed", f"manifest: {fault}") from None
-        if manifest.root != self._download.root:
-            raise PeerFault("manifest-mismatch", "the manifest is another blob's")
-        return manifest
 
 
 def batch_of(queued: deque[int], download: Download) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from daa_dag.errors import NotCanonical
 from daa_dag.ids import BlobRoot, Digest
 from daa_node.tensors import Float32Array
 from daa_node.training.boundaries import FP32, Carried, Ends
-from daa_node.training.memory_files import map_memory
+from daa_node.training.memory_files import NAMES, map_memory
 
 SCHEMA = 4
 ALIGNMENT = 64  # of the vectors, so that they can be mapped as numbers
@@ -57,7 +57,10 @@ class StateLost(Exception):
 
 
 def save(path: Path, job: Digest, state: InnerState, ends: Ends) -> None:
-    """Replaces the file atomically. `job` names the configuration that the state belongs to."""
+    """Replaces the file atomically. `job` names the configuration that the state belongs to.
+
+    Vectors that are no memory files replace such files, too. Raises OSError.
+    """
     both = state.settled, state.tried
     vectors = [vector for carried in both for vector in _vectors(carried)]
     files = [carried.file.name for carried in both if carried.file is not None]
@@ -88,6 +91,9 @@ def save(path: Path, job: Digest, state: InnerState, ends: Ends) -> None:
     os.replace(scratch, path)
     with suppress(OSError):
         os.replace(before, scratch)
+    if not files:  # nor are there any more, if the vectors were in some
+        for name in NAMES:
+            path.with_name(name).unlink(missing_ok=True)
 
 
 def load(path: Path, job: Digest, parameter_count: int) -> InnerState | None:
@@ -149,13 +155,15 @@ def _from_files(
 ) -> InnerState:
     """In maps of them; the damaged one of two counts as forgotten. Raises StateLost, OSError."""
     files, roots = header["files"], header.get("roots")
-    if not (isinstance(files, list) and isinstance(roots, list) and len(files) == 2):
+    if files not in (list(NAMES), list(NAMES[::-1])) or not isinstance(roots, list):
         raise StateLost(f"{path}: written by another version")
     found: list[Carried] = []
     for number, (name, adam_steps) in enumerate(zip(files, steps, strict=True)):
-        file = path.with_name(Path(str(name)).name)
+        file = path.with_name(str(name))
         try:
             vectors = map_memory(file, parameter_count)
+        except FileNotFoundError:
+            raise StateLost(f"{file}: is gone") from None
         except ValueError:
             raise StateLost(f"{file}: torn") from None
         wanted = roots[number * len(vectors) : (number + 1) * len(vectors)]

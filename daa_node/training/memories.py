@@ -8,7 +8,7 @@ import torch
 from daa_node.errors import UserError
 from daa_node.training.boundaries import Carried
 from daa_node.training.engine import Moments, Optimiser
-from daa_node.training.memory_files import MemoryFile
+from daa_node.training.memory_files import NAMES, MemoryFile
 
 
 class Memory:
@@ -36,13 +36,15 @@ class Memory:
             self.optimiser.forget()
             self.residual_D.fill(0)
         else:
+            self.optimiser.steps.zero_()  # of zeros, even where the disk is full
             self._room.clear()
-            self.optimiser.steps.zero_()
         self._is_blank = True
 
     def go_on_from(self, settled: "Memory") -> None:
-        """Its moments. The residual is as it was, until one is sealed."""
+        """Its moments. The residual is as it was, until one is sealed. Raises OSError."""
         self.id = None
+        if self._room is not None:
+            self._room.hold()
         if not (self._is_blank and settled._is_blank):
             self.optimiser.copy_from(settled.optimiser)
         self._is_blank = False
@@ -63,7 +65,8 @@ class Memory:
             return
         moments = Moments(carried.first_D, carried.second_D, carried.adam_steps)
         self.optimiser.set_moments(moments)
-        np.copyto(self.residual_D, carried.residual_D)
+        if self._room is None or self._room.owes:  # else zeros would take room that none holds
+            np.copyto(self.residual_D, carried.residual_D)
 
 
 def two_memories(
@@ -80,6 +83,6 @@ def two_memories(
             f"trainer.optimiser_in is files, and {device} trains with moments of its own: set it "
             "to memory, or trainer.device to cpu"
         )
-    rooms = [MemoryFile(directory / f"memory-{number}", parameter_count, owes) for number in (0, 1)]
+    rooms = [MemoryFile(directory / name, parameter_count, owes) for name in NAMES]
     one, other = (Memory(parameter_count, device, room) for room in rooms)
     return one, other

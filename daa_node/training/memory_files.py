@@ -16,6 +16,7 @@ from daa_node.tensors import Float32Array, reserve
 
 FP32 = np.dtype("<f4")
 VECTORS = 3
+NAMES = ("memory-0", "memory-1")  # of the two in a worker's directory
 
 
 class MemoryFile:
@@ -27,12 +28,14 @@ class MemoryFile:
         Raises UserError where the disk has no room for it.
         """
         self.path = path
+        self.owes = owes
         vector_bytes = parameter_count * FP32.itemsize
         self._size_bytes = VECTORS * vector_bytes
         self._room_bytes = self._size_bytes if owes else self._size_bytes - vector_bytes
         try:
             if not path.is_file() or path.stat().st_size != self._size_bytes:
                 reserve(path, self._size_bytes, self._room_bytes)
+            self.hold()
         except OSError as fault:
             raise UserError(
                 f"{path}: {fault.strerror}. trainer.optimiser_in is files, which takes "
@@ -40,12 +43,20 @@ class MemoryFile:
             ) from None
         self.first_D, self.second_D, self.residual_D = map_memory(path, parameter_count, "r+")
 
+    def hold(self) -> None:
+        """Room on the disk for all that will be written, before any of it is. Raises OSError.
+
+        A copy with holes, or one that was cleared on a full disk, has the size and not the room.
+        """
+        with self.path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, self._room_bytes)
+
     def clear(self) -> None:
-        """Zeros, in the maps of everybody, without writing any. Raises OSError."""
+        """Zeros, in the maps of everybody, without writing any. Raises OSError, after that too."""
         with self.path.open("r+b") as file:
             file.truncate(0)
             file.truncate(self._size_bytes)
-            os.posix_fallocate(file.fileno(), 0, self._room_bytes)
+        self.hold()
 
 
 def map_memory(

@@ -365,11 +365,12 @@ def serve(fd: int, parent_pid: int | None = None, open_: OpenCore = open_measure
         job = TrainingJob.model_validate_json(start["job"])
         config = TrainerConfig.model_validate_json(start["trainer"])
         worker = _open_worker(job, config, Path(start["directory"]), inbox, open_)
+        restored = worker.restore()
     except UserError as refused:
         line.send({"refused": str(refused)})
         return
     device = " + ".join(config.devices) or str(worker.device)
-    ready = {"pid": os.getpid(), "device": device, "inner_state": worker.restore()}
+    ready = {"pid": os.getpid(), "device": device, "inner_state": restored}
     line.send({"ready": ready})
     threading.Thread(target=_beat, args=(line,), daemon=True).start()
     while True:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daa_dag import canonical
-from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, cut, decode_manifest, manifest_of
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, cut, decode_manifest, manifest_of, root_of
 from daa_dag.errors import DagError, Malformed
 from daa_dag.ids import digest_of
 
@@ -34,6 +34,7 @@ def test_a_manifest_names_each_chunk_and_comes_back(chunks: list[bytes]) -> None
     assert manifest.size_bytes == len(blob)
     for chunk, offset, size in zip(chunks, manifest.offsets, manifest.sizes, strict=True):
         assert blob[offset : offset + size] == chunk
+    assert root_of(manifest.encode()) == manifest.root
     again = decode_manifest(manifest.encode())
     assert again == manifest
     assert again.root == manifest.root

@@ -1,5 +1,6 @@
 """Moments in mapped files: the same bits as in memory, and what a crash leaves of them."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -8,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from daa_dag import canonical
 from daa_node.errors import UserError
 from daa_node.training import inner_state
 from daa_node.training.core import Core, SealedTraining, open_core
 from daa_node.training.inner_state import StateLost
+from daa_node.training.memories import two_memories
 from daa_node.training.memory_files import MemoryFile
+from daa_node.training.worker import Inbox, Worker
 from tests.daa_node.training.test_core import BASE_D, CPU, JOB, core, order
 
 COUNT = BASE_D.size
@@ -116,6 +120,95 @@ def test_a_state_goes_from_memory_into_files_and_back(tmp_path: Path) -> None:
     back = core(tmp_path)
     back.set_inner_state(state)
     assert blob(back, 3, merged_round=2) == blob(alone, 3, merged_round=2)
+    save(back, tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("memory-*")) == []
+
+
+@pytest.mark.parametrize("how", ["gone", "torn"])
+def test_a_memory_file_that_is_not_whole_is_a_state_that_is_lost(tmp_path: Path, how: str) -> None:
+    one = in_files(tmp_path)
+    one.forget()
+    train(one, 1)
+    save(one, tmp_path)
+    os.truncate(tmp_path / "memory-1", 100)
+    if how == "gone":
+        (tmp_path / "memory-1").unlink()
+    with pytest.raises(StateLost, match=how):
+        inner_state.load(tmp_path / "inner_state", JOB.digest(), COUNT)
+
+
+@pytest.mark.parametrize("files", [["memory-0"] * 2, ["..", ""], ["inner_state", "memory-1"], 7])
+def test_other_files_than_the_two_are_not_read(tmp_path: Path, files: canonical.Value) -> None:
+    one = in_files(tmp_path)
+    one.forget()
+    train(one, 1)
+    save(one, tmp_path)
+    state = (tmp_path / "inner_state").read_bytes()
+    length = int.from_bytes(state[:4], "big")
+    header = canonical.decode(state[4 : 4 + length], inner_state.HEADER_BYTES_MAX)
+    assert isinstance(header, dict)
+    encoded = canonical.encode(header | {"files": files})
+    (tmp_path / "inner_state").write_bytes(len(encoded).to_bytes(4, "big") + encoded)
+    with pytest.raises(StateLost, match="another version"):
+        inner_state.load(tmp_path / "inner_state", JOB.digest(), COUNT)
+
+
+def test_where_one_file_is_gone_before_a_start_the_other_serves(tmp_path: Path) -> None:
+    alone, one = core(tmp_path), in_files(tmp_path)
+    one.forget()
+    for each in (alone, one):
+        train(each, 1)
+        train(each, 2, merged_round=1)
+    save(one, tmp_path)
+    lost = one.inner_state().settled.file
+    assert lost is not None
+    lost.unlink()  # the start makes it again, of zeros
+    assert blob(restarted(tmp_path), 3, merged_round=2) == blob(alone, 3, merged_round=2)
+
+
+def room_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def with_holes(path: Path) -> None:
+    size_bytes = path.stat().st_size
+    os.truncate(path, 0)
+    os.truncate(path, size_bytes)
+
+
+def test_a_file_with_holes_gets_its_room_before_a_training_writes_to_it(tmp_path: Path) -> None:
+    size_bytes = 12 << 20
+    two_memories(1 << 20, CPU, True, tmp_path)
+    with_holes(tmp_path / "memory-1")
+    settled, tried = two_memories(1 << 20, CPU, True, tmp_path)
+    assert room_bytes(tmp_path / "memory-1") >= size_bytes
+    for memory in (settled, tried):
+        memory.forget()
+    with_holes(tmp_path / "memory-1")  # as a disk that is full leaves what was cleared on it
+    tried.go_on_from(settled)
+    assert room_bytes(tmp_path / "memory-1") >= size_bytes
+
+
+def test_what_memory_had_and_nobody_owes_takes_no_room_in_files(tmp_path: Path) -> None:
+    plain, _ = two_memories(1 << 20, CPU, False, None)
+    mapped, _ = two_memories(1 << 20, CPU, False, tmp_path)
+    mapped.set(plain.carried())
+    assert mapped.file is not None
+    os.sync()
+    assert room_bytes(mapped.file) < 9 << 20
+
+
+@pytest.mark.parametrize("state", ["fresh", "lost, starts afresh"])
+def test_a_worker_forgets_what_files_held_before_it(tmp_path: Path, state: str) -> None:
+    before = in_files(tmp_path)
+    before.forget()
+    train(before, 1)
+    train(before, 2, merged_round=1)  # so that both files have moments
+    if state != "fresh":
+        (tmp_path / "inner_state").write_bytes(b"no header")
+    one = in_files(tmp_path)
+    assert Worker(one, JOB, tmp_path / "inner_state", Inbox()).restore().startswith(state)
+    assert blob(one, 1) == blob(core(tmp_path), 1)
 
 
 def test_what_is_cleared_is_zeros_in_every_map(tmp_path: Path) -> None:
@@ -143,8 +236,6 @@ def test_a_disk_without_room_for_them_is_said_before_anything_is_trained(tmp_pat
 
 
 def test_a_gpu_keeps_its_own(tmp_path: Path) -> None:
-    from daa_node.training.memories import two_memories
-
     with pytest.raises(UserError, match="to memory, or trainer.device to cpu"):
         two_memories(10, torch.device("meta"), True, tmp_path)
     one, _ = two_memories(10, CPU, True, None)

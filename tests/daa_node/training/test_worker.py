@@ -24,6 +24,7 @@ JOB = TrainingJob(
     model=ModelConfig(kind="mlp", depth=1, width=16), data=DataConfig(kind="digits"), seed=5
 )
 CONFIG = TrainerConfig(device="cpu", niceness=0)
+ENDED_S = 60  # much more than it needs: a machine that is busy lets it wait for its turn
 
 
 class Line:
@@ -71,7 +72,7 @@ def worker(
         try:
             yield line, process.pid
             ours.close()
-            assert process.wait(timeout=5) == (-signal.SIGKILL if line.killed else 0)
+            assert process.wait(timeout=ENDED_S) == (-signal.SIGKILL if line.killed else 0)
         finally:
             process.kill()
 
@@ -118,6 +119,33 @@ def test_it_ends_with_its_socket_even_in_the_middle_of_training(tmp_path: Path) 
         line.send(train(tmp_path, 1, steps_max=10**9))
         for _ in range(2):
             line.wait_for("beat")  # it trains, and still says that it lives
+
+
+def test_of_memory_in_files_a_kill_amid_a_training_costs_only_what_that_one_changed(
+    tmp_path: Path,
+) -> None:
+    in_files = CONFIG.model_copy(update={"optimiser_in": "files"})
+    for number in (0, 1):
+        (tmp_path / f"memory-{number}").write_bytes(b"somebody else's" * 1000)
+    with worker(tmp_path, config=in_files) as (line, _):
+        assert line.wait_for("ready")["ready"]["inner_state"] == "fresh"
+        for number in (1, 2):
+            line.send(train(tmp_path, number, steps_max=2, merged_round=number - 1 or -1))
+            line.wait_for("done")
+    with worker(tmp_path, config=in_files) as (line, pid):
+        assert line.wait_for("ready")["ready"]["inner_state"] == "resumed after 4 steps"
+        order = train(tmp_path, 3, steps_max=10**9, merged_round=2, segment_steps=1)
+        line.send(order)  # over what the update of round 1 had left
+        while len(list(Path(order["boundaries_out"]).iterdir())) < 2:
+            line.wait_for("beat")
+        line.killed = True
+        os.kill(pid, signal.SIGKILL)
+    other = JOB.model_copy(update={"seed": 6})
+    with worker(tmp_path, config=in_files) as (line, _):
+        assert line.wait_for("ready")["ready"]["inner_state"] == "resumed after 4 steps"
+    with worker(tmp_path, other, in_files) as (line, _):
+        assert "belongs to another" in line.wait_for("ready")["ready"]["inner_state"]
+    assert not any((tmp_path / "memory-0").read_bytes() + (tmp_path / "memory-1").read_bytes())
 
 
 def test_the_optimisers_state_outlives_an_orderly_end_and_a_kill_after_a_pause(
