@@ -163,7 +163,7 @@ class BlobServer:
                     if request.kind in self._for_members or isinstance(request, ShareRequest):
                         await send(encode_refused(Refusal.UNKNOWN))
                     else:
-                        await self._answer(send, request)
+                        await self._answer(send, request, to_stranger=True)
 
     async def _serve_member(self, stream: FrameStream, request: Request, turn: PromptLock) -> None:
         is_first = not self.is_last(stream.node_id)
@@ -196,8 +196,9 @@ class BlobServer:
             answer = encode_refused(refusal.reason)
         await self._send_whole(stream, answer)
 
-    def _check_budget(self, request: Request) -> None:
-        if self._limits is not None and not self._limits.may_serve(request.kind, request.root):
+    def _check_budget(self, request: Request, to_stranger: bool = False) -> None:
+        limits, name = self._limits, (request.kind, request.root)
+        if limits is not None and not limits.may_serve(*name, to_stranger):
             raise _Refuse(Refusal.SPENT)
 
     async def _let_others_pass(self) -> None:
@@ -205,9 +206,9 @@ class BlobServer:
             while self._firsts_served:
                 await self._quiet.park()
 
-    async def _answer(self, send: Send, request: Request) -> None:
+    async def _answer(self, send: Send, request: Request, to_stranger: bool = False) -> None:
         try:
-            self._check_budget(request)
+            self._check_budget(request, to_stranger)
             match request:
                 case FindRequest():
                     await self._send_found(send, request)
@@ -264,12 +265,12 @@ class BlobServer:
             await stream.send_frame(piece)
 
         await answer.send(send, in_pieces(frame))
-        self._note_left(len(frame))
+        self._note_left(len(frame), to_stranger=True)
 
-    def _note_left(self, size_bytes: int) -> None:
+    def _note_left(self, size_bytes: int, to_stranger: bool = False) -> None:
         self.sent_bytes += size_bytes
         if self._limits is not None:
-            self._limits.count(size_bytes)
+            self._limits.count(size_bytes, to_stranger)
 
     async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)
