@@ -171,7 +171,7 @@ async def test_a_peer_that_hangs_up_instead_of_dialling_leaves_no_token() -> Non
 async def test_a_member_has_nobody_dialled_but_itself() -> None:
     async with router() as (alice, bob):
         control, _ = await handshake(alice, bob)
-        rung = []
+        rung: list[trio.SocketStream] = []
 
         async def bystander(stream: trio.SocketStream) -> None:
             rung.append(stream)
