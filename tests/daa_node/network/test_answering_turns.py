@@ -163,3 +163,13 @@ def test_the_word_is_none_of_the_answers_that_nobody_needs() -> None:
             assert await answer_of(lease) == needed
 
     in_swarm(play, receivers=1)
+
+
+def test_where_a_chunk_stands_for_many_an_answer_may_take_as_much_longer() -> None:
+    async def play(world: World) -> None:
+        pool = SessionPool(world.receivers[0].bulk, slowness=225.0)
+        for _ in range(2):  # a new session, and one that was kept
+            async with pool.lease(world.author.source) as lease:
+                assert lease.answer_timeout_s == 225.0 * BULK_ANSWER_TIMEOUT_S
+
+    in_swarm(play, receivers=1)
