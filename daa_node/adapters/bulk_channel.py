@@ -9,8 +9,9 @@ identity/session.py. Then the initiator dials one of the responder's endpoints a
     frames                     <->  frames
 
 If no endpoint answers, or the peer names none (a node behind a router), the initiator names its own
-on the stream, and the responder, if we are a member to it, dials them with the same token and
-proofs. If that is no way, either, one of them says "relay", and the same frames run on the stream:
+on the stream. The responder, if we are a member to it, dials those that are where its connection
+with us comes from, with the same token and proofs. If that is no way, either, one of them says
+"relay", and the same frames run on the stream:
 
     "dial", endpoints           -->
     token, proof                -->  at the initiator's listener     or <--  "relay"
@@ -36,7 +37,7 @@ from daa_dag.ids import NodeId
 from daa_node.adapters.bulk_arrivals import Arrivals
 from daa_node.adapters.bulk_dialer import EndpointDialer
 from daa_node.adapters.bulk_places import SESSIONS_MAX, SessionPlaces
-from daa_node.adapters.bulk_sockets import host_at, host_of, read_up_to, tune
+from daa_node.adapters.bulk_sockets import host_at, host_of, is_address, read_up_to, tune
 from daa_node.adapters.descriptors import Gate, Shortage, serve
 from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.sealed_stream import (
@@ -46,7 +47,7 @@ from daa_node.adapters.sealed_stream import (
     SocketPipe,
     close_quietly,
 )
-from daa_node.adapters.waiting_room import WaitingRoom
+from daa_node.adapters.waiting_room import WaitingRoom, network_of
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.session import (
     ENDPOINTS_MAX,
@@ -282,11 +283,16 @@ class BulkChannel:
     async def _dial_back(
         self, peer_id: PeerId, keys: SessionKeys, word: bytes
     ) -> trio.SocketStream | None:
-        """Whoever is no member could have us dial anybody. Raises PeerFault for another word."""
-        endpoints = endpoints_of_word(word)
+        """At a member's own address alone: else it could have us look for others' open ports.
+
+        Raises PeerFault for another word.
+        """
+        named = endpoints_of_word(word)
         if not self._is_member(peer_id):
             return None
-        return await self._dialer.dial(peer_id, replace(keys, endpoints=endpoints))
+        where = self._transport.network_of(peer_id)
+        near = [e for e in named if is_address(e.host) and network_of(e.host) == where]
+        return await self._dialer.dial(peer_id, replace(keys, endpoints=tuple(near)))
 
     async def _on_socket(self, stream: trio.SocketStream) -> None:
         """A socket from anyone at all: 64 bytes decide."""

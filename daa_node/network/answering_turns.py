@@ -37,11 +37,19 @@ async def in_turn(stream: FrameStream, turn: PromptLock) -> AsyncIterator[None]:
         async with turn:
             yield
         return
-    await patiently(stream, turn.acquire)
+    is_ours = False
+
+    async def acquire() -> None:
+        nonlocal is_ours
+        await turn.acquire()
+        is_ours = True
+
     try:
+        await patiently(stream, acquire)
         yield
     finally:
-        turn.release()
+        if is_ours:  # also where we were cut off behind a last word that the peer does not take
+            turn.release()
 
 
 async def patiently(stream: FrameStream, wait: Callable[[], Awaitable[None]]) -> None:

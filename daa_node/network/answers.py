@@ -4,12 +4,15 @@ A source is not dead while its answer is on the way, however slow the link, nor 
 the request waits for its turn: only silence is.
 """
 
+import trio
+
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.session_pool import Lease
 from daa_node.wire.blob_messages import IN_TURN, PIECE_BYTES, missing_bytes
 
 # Of one answer: at one in five seconds its turn comes within twenty minutes, as long as a round.
 IN_TURN_MAX = 240
+IN_TURN_TIMEOUTS = 60  # as long for who says so only as often as it must
 
 
 async def frame_of(lease: Lease) -> bytes:
@@ -21,15 +24,24 @@ async def frame_of(lease: Lease) -> bytes:
     return frame
 
 
+async def turn_of(lease: Lease) -> bytes:
+    """The next frame that is more than the word that one will come. Raises Unavailable.
+
+    That word may come before each frame of an answer: who has a cap waits for it every time.
+    """
+    until_s = trio.current_time() + IN_TURN_TIMEOUTS * lease.answer_timeout_s
+    for _ in range(IN_TURN_MAX + 1):
+        frame = await frame_of(lease)
+        if frame != IN_TURN:
+            return frame
+        if trio.current_time() > until_s:
+            break
+    raise Unavailable("the request's turn does not come")
+
+
 async def answer_of(lease: Lease) -> bytes:
     """The next answer, put together if it comes in pieces. Raises Unavailable and PeerFault."""
-    answer = await frame_of(lease)
-    for _ in range(IN_TURN_MAX):
-        if answer != IN_TURN:
-            break
-        answer = await frame_of(lease)
-    else:
-        raise Unavailable("the request's turn does not come")
+    answer = await turn_of(lease)
     missing = missing_bytes(answer)
     if not missing:
         return answer

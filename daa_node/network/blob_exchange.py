@@ -49,7 +49,7 @@ from daa_node.network.link_limits import LinkLimits
 from daa_node.network.relay_source import RelaySource
 from daa_node.network.session_pool import BULK_ANSWER_TIMEOUT_S, SessionPool, Source
 from daa_node.network.spreading import SPREAD_KINDS, Part, Swarm
-from daa_node.network.stall import STALL_S, Stall
+from daa_node.network.stall import Stall
 from daa_node.seams import BlobStore, BlobWriter, BulkTransport
 from daa_node.wire.blob_messages import Shared
 
@@ -200,7 +200,7 @@ class _Download:
         self._closed: set[NodeId] = set()  # holders that are asked for what they offer, no more
         self._relays: set[NodeId] = set()  # that we take chunks from, and have not given up
         self._gained_s = 0.0  # when the last chunk came
-        self._stall = Stall()
+        self._stall = Stall(shared.slowness)
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
         self._why: dict[NodeId, str] = {}
         self._declined: set[NodeId] = set()
@@ -488,9 +488,7 @@ class _Download:
     def _is_stalled(self, now_s: float) -> bool:
         """Whether nothing comes, or a quarter of the time will not do, as things come."""
         shared = self._shared
-        slow_s = max(
-            STALL_S * shared.slowness, shared.pool.opening_limit_s, shared.patience.limit_s
-        )
+        slow_s = max(shared.pool.opening_limit_s, shared.patience.limit_s)
         due_s = self._stall.due_share(now_s, self._began_s, slow_s)
         is_behind = self.received_bytes < self._due_bytes * due_s / self._deadline_s
         return is_behind or self._stall.is_due(now_s, slow_s)

@@ -162,7 +162,7 @@ class BlobServer:
                     if request.kind in self._for_members or isinstance(request, ShareRequest):
                         await send(encode_refused(Refusal.UNKNOWN))
                     else:
-                        await self._answer(send, request)
+                        await self._answer(send, request, to_stranger=True)
 
     async def _serve_member(self, stream: FrameStream, request: Request, turn: PromptLock) -> None:
         is_first = not self.is_last(stream.node_id)
@@ -201,9 +201,10 @@ class BlobServer:
             while self._firsts_served:
                 await self._quiet.park()
 
-    async def _answer(self, send: Send, request: Request) -> None:
+    async def _answer(self, send: Send, request: Request, to_stranger: bool = False) -> None:
         try:
-            if self.limits is not None and not self.limits.may_serve(request.kind, request.root):
+            name, limits = (request.kind, request.root), self.limits
+            if limits is not None and not limits.may_serve(*name, to_stranger):
                 raise _Refuse(Refusal.SPENT)
             match request:
                 case FindRequest():
@@ -261,12 +262,12 @@ class BlobServer:
             await stream.send_frame(piece)
 
         await answer.send(send, in_pieces(frame))
-        self._note_left(len(frame))
+        self._note_left(len(frame), to_stranger=True)
 
-    def _note_left(self, size_bytes: int) -> None:
+    def _note_left(self, size_bytes: int, to_stranger: bool = False) -> None:
         self.sent_bytes += size_bytes
         if self.limits is not None:
-            self.limits.count(size_bytes)
+            self.limits.count(size_bytes, to_stranger)
 
     async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)

@@ -20,7 +20,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId
 from daa_dag.spread import Patience
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.network.answers import answer_of, frame_of
+from daa_node.network.answers import answer_of, turn_of
 from daa_node.network.session_pool import Lease, SessionPool, Source
 from daa_node.network.spreading import Swarm, is_spread
 from daa_node.wire.blob_messages import (
@@ -348,7 +348,7 @@ class BlobSource:
         encoded = bytearray(found.manifest)
         size_bytes = len(encoded) + found.following_bytes
         while len(encoded) < size_bytes:
-            part = await frame_of(lease)
+            part = await turn_of(lease)
             if not 0 < len(part) <= size_bytes - len(encoded):
                 raise PeerFault("malformed", "an empty part of a manifest, or more than it has")
             encoded += part

@@ -14,6 +14,7 @@ TOLD_CHARACTERS_MAX = ADDRESS_CHARACTERS_MAX - 64  # others read it with our pee
 PEERS_MAX_DEFAULT = 64  # 9 MB of sockets, sessions and gossip state
 PEERS_MAX_MOST = 1024
 CAP_MBIT_S_LEAST = 2.0  # an answer of four chunks takes four seconds
+CAP_MBIT_S_MOST = 1e6  # more than any link, and a number: .inf is none that status can tell
 DATA_GB_A_DAY_MOST = 1e6  # more than 90 Gbit/s
 BOOTSTRAP_MAX = 64  # each is dialled for ever
 
@@ -127,9 +128,14 @@ class NetworkConfig(BaseModel):
     # beside members and those under bootstrap, who always find a place
     peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=PEERS_MAX_MOST)
     upload_mbit_s: float | None = Field(
-        None, ge=CAP_MBIT_S_LEAST, description="of contributions and other blobs; null: no limit"
+        None,
+        ge=CAP_MBIT_S_LEAST,
+        le=CAP_MBIT_S_MOST,
+        description="of contributions and other blobs; null: no limit",
     )
-    download_mbit_s: float | None = Field(None, ge=CAP_MBIT_S_LEAST, description="as upload_mbit_s")
+    download_mbit_s: float | None = Field(
+        None, ge=CAP_MBIT_S_LEAST, le=CAP_MBIT_S_MOST, description="as upload_mbit_s"
+    )
     data_gb_a_day: float | None = Field(
         None,
         gt=0.0,

@@ -4,6 +4,9 @@
          --nothing is left--> spent: nothing is served, and nothing more is fetched
          --midnight UTC, or a larger budget--> open
 
+Strangers have a quarter of a day's bytes, all of them together, and none of what is saved: else
+whoever likes could make a member sit out.
+
 All that bulk carries counts, and so do letters: what members send each other to agree, which waits
 for no cap and is held back by no budget. What is under way when a limit is reached comes to its
 end. What the day has cost is on disk, so that a restart gives nothing back.
@@ -31,6 +34,7 @@ GB_BYTES = 10**9
 DAY_NS = 24 * 3600 * 10**9
 BURST_S = 0.25  # of a cap, at once
 LAST_SHARE = 0.1  # of a day's bytes: for our contribution, and for what we need ourselves
+STRANGERS_SHARE = 0.25
 LOOK_EVERY_S = 1.0
 SAVE_EVERY_S = 30.0  # what a crash may give back
 OWN_KEPT = 4  # contributions: of this round and those that others may still want
@@ -93,6 +97,7 @@ class LinkLimits:
         self._own: deque[BlobRoot] = deque(maxlen=OWN_KEPT)
         self._day = wall_ns() // DAY_NS
         self._bulk_bytes = 0  # of this day, and letters of before a restart
+        self._strangers_bytes = 0  # of those; a restart forgets them
         self._letters_before = 0
         self._saved_bytes = 0
         self._told = Budget.OPEN
@@ -101,10 +106,11 @@ class LinkLimits:
         """Our newest contribution."""
         self._own.append(root)
 
-    def count(self, size_bytes: int) -> None:
+    def count(self, size_bytes: int, of_stranger: bool = False) -> None:
         """Bulk has left or come."""
         self._turn_day()
         self._bulk_bytes += size_bytes
+        self._strangers_bytes += size_bytes if of_stranger else 0
         self._look()
 
     async def came(self, size_bytes: int) -> None:
@@ -126,9 +132,13 @@ class LinkLimits:
             return Budget.OPEN
         return Budget.SAVING if self.spent_bytes < most else Budget.SPENT
 
-    def may_serve(self, kind: str, root: BlobRoot) -> bool:
+    def may_serve(self, kind: str, root: BlobRoot, to_stranger: bool = False) -> bool:
         """Also what shows that our work is sound, as long as our work may leave."""
         budget = self.budget
+        if to_stranger:
+            most = self._budget_bytes()
+            have_some = most is None or self._strangers_bytes < STRANGERS_SHARE * most
+            return budget is Budget.OPEN and have_some
         is_ours = kind not in SPREAD_KINDS or root in self._own
         return budget is Budget.OPEN or (budget is Budget.SAVING and is_ours)
 
@@ -185,7 +195,8 @@ class LinkLimits:
     def _turn_day(self) -> None:
         day = self._wall_ns() // DAY_NS
         if day != self._day:
-            self._day, self._bulk_bytes, self._letters_before = day, 0, self.letters_bytes()
+            self._day, self._letters_before = day, self.letters_bytes()
+            self._bulk_bytes = self._strangers_bytes = 0
 
     def _look(self) -> None:
         """Tell of a limit that is reached, or left."""

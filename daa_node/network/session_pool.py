@@ -16,6 +16,7 @@ from daa_dag.spread import Patience
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.waits import Waits
 from daa_node.seams import BulkTransport, FrameStream, PeerId
+from daa_node.wire.blob_messages import IN_TURN
 
 # Half of what a peer grants us: the other half is slack for sessions that it still thinks open.
 SESSIONS_PER_SOURCE_MAX = 4
@@ -129,11 +130,13 @@ class SessionPool:
 
 
 async def _drop(stream: FrameStream, count: int) -> bool:
-    """Read so many frames that nobody needs; else the session is closed, and False."""
+    """Read so many answers that nobody needs; else the session is closed, and False."""
     is_sound = False
     try:
         with trio.move_on_after(CLOSE_TIMEOUT_S):
-            is_sound = all([await stream.receive_frame() is not None for _ in range(count)])
+            while count and (frame := await stream.receive_frame()) is not None:
+                count -= frame != IN_TURN
+            is_sound = not count
     except (PeerFault, Unavailable, trio.BrokenResourceError, trio.ClosedResourceError):
         pass  # as dead as one that says nothing
     finally:

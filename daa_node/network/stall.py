@@ -19,7 +19,9 @@ LENT_START = 4  # chunks; twice as many each time that the fetch is looked at, t
 class Stall:
     """Of one fetch. Times are seconds of any clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, slowness: float = 1.0) -> None:
+        """`slowness`: how many times longer than usual a chunk takes."""
+        self._stall_s = STALL_S * slowness
         self._passed_s = 0.0  # when a chunk came, from another than a holder once those lend
         self._offered_s: float | None = None  # since when a holder spreads the blob to us
         self._lent = LENT_START // 2
@@ -39,12 +41,12 @@ class Stall:
 
     def is_due(self, now_s: float, slow_s: float) -> bool:
         """Whether nothing has come for too long."""
-        return now_s - self._passed_s > max(STALL_S, slow_s)
+        return now_s - self._passed_s > max(self._stall_s, slow_s)
 
     def due_share(self, now_s: float, began_s: float, slow_s: float) -> float:
         """Seconds that count against the deadline, over DUE_SHARE: 0 while it is too early."""
         passed_s = now_s - (began_s if self._offered_s is None else self._offered_s)
-        return passed_s / DUE_SHARE if passed_s > max(STALL_S, slow_s) else 0.0
+        return passed_s / DUE_SHARE if passed_s > max(self._stall_s, slow_s) else 0.0
 
     def lend(self) -> int:
         """How many chunks holders are asked for beside what they offer."""

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
@@ -188,3 +189,23 @@ async def test_a_peer_that_hangs_up_instead_of_dialling_leaves_no_token() -> Non
         with pytest.raises(Unavailable):
             await alice.bulk.open(bob.peer_id)
         assert not len(alice.bulk._tokens)
+
+
+async def test_a_member_has_nobody_dialled_but_itself() -> None:
+    async with router() as (alice, bob):
+        control, _ = await handshake(alice, bob)
+        rung: list[trio.SocketStream] = []
+
+        async def bystander(stream: trio.SocketStream) -> None:
+            rung.append(stream)
+
+        async with trio.open_nursery() as nursery:
+            serve = partial(trio.serve_tcp, bystander, 0, host="127.0.0.2")
+            listeners = await nursery.start(serve)
+            port = listeners[0].socket.getsockname()[1]
+            others = "127.0.0.2", "::ffff:127.0.0.2", "localhost"
+            await write_message(control, dial_word(tuple(Endpoint(h, port) for h in others)))
+            assert await read_message(control, WORD_BYTES_MAX) == RELAY
+            nursery.cancel_scope.cancel()
+        assert not rung
+        assert not bob.bulk._dialer._undialable  # nor is it held against it

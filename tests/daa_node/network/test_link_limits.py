@@ -7,8 +7,17 @@ import trio
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
 from daa_node.errors import NotHeld, Unavailable
+from daa_node.network.answers import answer_of
 from daa_node.network.config import NetworkConfig
-from daa_node.network.link_limits import DAY_NS, GB_BYTES, LAST_SHARE, Budget, LinkLimits
+from daa_node.network.link_limits import (
+    DAY_NS,
+    GB_BYTES,
+    LAST_SHARE,
+    STRANGERS_SHARE,
+    Budget,
+    LinkLimits,
+)
+from daa_node.network.session_pool import Lease
 from daa_node.observability.events import DATA_BUDGET, Event, EventLog
 from daa_node.seams import BlobStore
 from daa_node.wire.blob_messages import (
@@ -124,7 +133,7 @@ async def asked(world: World, author: Member, kind: str) -> list[object]:
     ):
         stream = await world.receivers[0].bulk.open(author.source.peer_id)
         await stream.send_frame(encode_request(request))
-        answers.append(decode_answer(await stream.receive_frame() or b""))
+        answers.append(decode_answer(await answer_of(Lease(stream, reused=False))))
         await stream.aclose()
     return answers
 
@@ -186,6 +195,28 @@ def test_that_a_holder_s_data_are_spent_is_no_word_that_the_blob_is_gone() -> No
         await world.receivers[0].fetch([author.source, world.author.source])
 
     in_swarm(play, receivers=1)
+
+
+def test_strangers_spend_a_quarter_of_the_day_and_nothing_of_what_is_saved() -> None:
+    async def play(world: World) -> None:
+        link = Link(data_gb_a_day=0.01)
+        author, limits = author_of(world, link), link.limits
+        author.server._is_member = lambda _node: False
+        limits.note_own(MANIFEST.root)
+        spent = [Refused(Refusal.SPENT)] * 2
+        answers = 0
+        while await asked(world, author, KIND) != spent:
+            answers += 1
+        assert answers * CHUNK_BYTES_MAX == pytest.approx(STRANGERS_SHARE * 10**7, rel=0.1)
+        assert limits.budget is Budget.OPEN
+        assert limits.may_serve("deltas", MANIFEST.root)
+        link.day += 1
+        assert await asked(world, author, KIND) != spent
+        limits.count(int(10**7 * (1 - LAST_SHARE)))
+        assert limits.may_serve(KIND, MANIFEST.root)
+        assert await asked(world, author, KIND) == spent
+
+    in_swarm(play, receivers=1, chunk_s=0.0)
 
 
 def test_letters_count_and_a_new_day_forgets_them() -> None:

@@ -89,7 +89,15 @@ def test_networks_to_deny_are_of_both_families() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["upload_mbit_s: 1", "download_mbit_s: -3", "data_gb_a_day: 0", "data_gb_a_day: lots"]
+    "line",
+    [
+        "upload_mbit_s: 1",
+        "upload_mbit_s: .inf",
+        "download_mbit_s: -3",
+        "download_mbit_s: .nan",
+        "data_gb_a_day: 0",
+        "data_gb_a_day: lots",
+    ],
 )
 def test_a_cap_that_is_too_low_or_no_number_is_refused_by_name(line: str) -> None:
     with pytest.raises(UserError, match=line.partition(":")[0]):

@@ -36,3 +36,13 @@ def test_the_pace_counts_from_the_first_offer_and_not_before_a_stall_could_be() 
     stall.note_offers(11.0)  # of another
     assert stall.due_share(10.0 + STALL_S, 0.0, 1.0) == 0.0
     assert stall.due_share(20.0, 0.0, 1.0) == 10.0 / DUE_SHARE
+
+
+def test_where_a_chunk_stands_for_many_a_stall_is_as_much_longer() -> None:
+    stall, later_s = Stall(slowness=225.0), 225.0 * STALL_S
+    stall.begin(0.0)
+    stall.note_offers(0.0)
+    assert not stall.is_due(later_s - 1, 1.0)
+    assert stall.due_share(later_s - 1, 0.0, 1.0) == 0.0
+    assert stall.is_due(later_s + 1, 1.0)
+    assert stall.due_share(later_s + 1, 0.0, 1.0) > 0.0

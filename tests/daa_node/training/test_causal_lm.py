@@ -296,7 +296,7 @@ HUGE = LLAMA | {"hidden_size": 1 << 20, "intermediate_size": 1 << 20}  # 17 TB a
 
 
 def test_a_config_of_a_model_that_fits_no_host_takes_no_memory(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"model\.config: \d{14} parameters, at most 536870912"):
+    with pytest.raises(UserError, match=r"model\.config: \d{14} parameters, at most 1073741824"):
         probe(job_of(config=HUGE), NO_MODULES, is_checked=True)
     found = probed(job_of(config=LLAMA)).model.built
     assert found is not None

@@ -81,7 +81,7 @@ def test_chunks_of_the_usual_size_are_written_as_before_there_were_others() -> N
 
 
 def test_a_job_whose_delta_has_more_chunks_than_a_blob_may_is_refused() -> None:
-    model = {"kind": "mlp", "depth": 2, "width": 2100}  # 4.6 million parameters
+    model = {"kind": "mlp", "depth": 2, "width": 3100}  # 9.9 million parameters
     data = {"kind": "digits"}
     job: dict[str, object] = {"name": "t", "end": {"rounds": 1}, "model": model, "data": data}
     assert Job.model_validate(job | {"updates": {"chunk_bytes": 1024}})
@@ -100,7 +100,7 @@ def test_a_job_that_does_not_train_on_is_written_as_before_anybody_could() -> No
     [
         ({"width": 98, "heads": 4}, "width 98 is not a multiple of heads 4"),
         ({"vocabulary": 128}, "greater than or equal to 256"),
-        ({"depth": 128, "width": 4096}, "at most 536870912"),
+        ({"depth": 128, "width": 4096}, "at most 1073741824"),
         ({"hieght": 3}, "hieght"),
         ({"kind": "cnn", "picture_side": 28, "depth": 5}, "side of 28; 4 layers at most"),
     ],
