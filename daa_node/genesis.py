@@ -58,7 +58,7 @@ from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import OuterRates
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 NONCE_BYTES = 32
 GENESIS_REQUEST = "genesis"  # the name of the request that a node answers with its own

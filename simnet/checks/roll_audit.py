@@ -4,13 +4,13 @@
             drawn, in no set, and the round has a result -> missed; sixteen: idle -> enroll
 
 Deliberately not the daemon's fold (daa_consensus/roll.py), but a plain one beside it, which judges
-each set before it is taken in: who stands on the roll must be in these books, by the same voucher,
-and have missed as much; who is drawn must be whom the lot names; and f_agg must count all whom the
-f bad members could have let in. Who has lost a place wrongly it does not see.
+each set before it is taken in: who stands on the roll must be those in these books, by the same
+vouchers, and have missed as much; who is drawn must be whom the lot names; and f_agg must count all
+whom the f bad members could have let in.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
@@ -23,6 +23,7 @@ from daa_dag.ids import Digest, NodeId, tagged_digest
 
 EFFECT_ROUNDS = 2
 MISSED_MAX = 16
+FORGOTTEN_ROUNDS = 4096
 LOTS_MAX = 64
 
 
@@ -33,6 +34,9 @@ class _Place:
     drawn: int  # for which round last
     missed: int = 0
     until: int | None = None
+
+    def is_planned(self, round_number: int) -> bool:
+        return self.drawn == round_number >= self.since
 
     def is_ready(self, round_number: int) -> bool:
         is_here = round_number >= self.since and (self.until is None or round_number < self.until)
@@ -59,13 +63,15 @@ class RollAudit:
             return None
         members = before.committee.stake_of.keys() - {*before.convicted}
         counted = [o.author for o, w in zip(decided.offers, decided.weights, strict=True) if w]
-        places = [self._places[name] for name in counted if name in self._places]
+        # Who has come to vote an epoch ago keeps its place here until this set is taken in.
+        training = {n: p for n, p in self._places.items() if n not in before.committee.stake_of}
+        places = [training[name] for name in counted if name in training]
         if not places:
             return None
         lying = self._bad_among(len(members))
         vouched = Counter(place.voucher for place in places)
         alone = vouched.pop(None, 0)
-        planned = [p for p in self._places.values() if p.drawn == decided.round]
+        planned = [place for place in training.values() if place.is_planned(decided.round)]
         by_nobody = -(-sum(place.voucher is None for place in planned) // 3)
         bad = lying + sum(n for _, n in vouched.most_common(lying)) + min(alone, by_nobody)
         if decided.f_agg >= bad:
@@ -101,13 +107,18 @@ class RollAudit:
             place = self._places.get(author)
             if place is not None and place.since > 1:
                 self.trained.add(author)
-        voting = members.keys() - {*after.convicted}
         self._drop(decided.round, after)
-        fault = self._ask(decided, voting)
+        fault = self._ask(decided, after)
         if fault is not None:
             return fault
         self._mark(decided.round, {offer.author for offer in decided.offers})
-        for entry in after.roll.entries:
+        return self._wrong_roll(after.roll)
+
+    def _wrong_roll(self, roll: Roll) -> str | None:
+        """Where the roll differs from these books, above a set that both have taken in."""
+        for name in self._places.keys() - {entry.name for entry in roll.entries}:
+            return f"{name.hex()[:8]} has lost its place, and nothing took it"
+        for entry in roll.entries:
             known = self._places.get(entry.name)
             short = entry.name.hex()[:8]
             if known is None:
@@ -124,7 +135,7 @@ class RollAudit:
         for name, place in self._places.items():
             if name in authors:
                 place.missed = 0
-            elif place.drawn == round_number and round_number >= place.since:
+            elif place.is_planned(round_number):
                 place.missed += 1
                 self._marked.append(name)
 
@@ -166,14 +177,17 @@ class RollAudit:
         vouching = {None, *votes} - {*after.convicted}
         for name, place in list(self._places.items()):
             is_over = place.until is not None and place.until <= round_number
-            if is_over or name in votes:
+            waits = place.missed >= MISSED_MAX and self._rules.admission is Admission.OPEN
+            is_forgotten = waits and round_number - place.drawn > FORGOTTEN_ROUNDS
+            if is_over or is_forgotten or name in votes:
                 del self._places[name]
             elif name in after.convicted:
                 place.until = round_number + 1
             elif place.voucher not in vouching and place.until is None:
                 place.until = round_number + EFFECT_ROUNDS
 
-    def _ask(self, decided: SetPayload, voting: Set[NodeId]) -> str | None:
+    def _ask(self, decided: SetPayload, after: Membership) -> str | None:
+        voting = after.committee.stake_of.keys() - {*after.convicted}
         asked: dict[Digest, NodeId] = {}
         for request in (found.request for found in enrolments(decided.operations)):
             match request.action:
@@ -183,6 +197,9 @@ class RollAudit:
                         if back.missed >= MISSED_MAX:
                             back.since, back.missed = decided.round + EFFECT_ROUNDS, 0
                         continue
+                    fault = self._no_room(subject, after)
+                    if fault is not None:
+                        return f"round {decided.round}: {fault}"
                     asked[request.id] = subject
                     if self._rules.admission is Admission.OPEN:
                         self._enters(subject, None, decided.round)
@@ -192,12 +209,23 @@ class RollAudit:
                     taken = sum(place.voucher == voucher for place in self._places.values())
                     if taken >= self._rules.per_voucher:
                         return f"round {decided.round}: {voucher.hex()[:8]} vouches over its quota"
-                    self._enters(asked[request_id], voucher, decided.round)
-                case Retire(subject):
+                    self._enters(asked.pop(request_id), voucher, decided.round)
+                case Retire(subject, by):
                     place = self._places.get(subject)
-                    if place is not None:
-                        place.until = decided.round + EFFECT_ROUNDS
+                    if place is None or by not in (subject, place.voucher):
+                        return f"round {decided.round}: {subject.hex()[:8]} is not theirs to retire"
+                    place.until = decided.round + EFFECT_ROUNDS
         return None
+
+    def _no_room(self, subject: NodeId, after: Membership) -> str | None:
+        """Why nobody new, or not this one, may come."""
+        if self._rules.admission is Admission.CLOSED:
+            return "the network is closed"
+        if subject in after.committee.stake_of or subject in after.convicted:
+            return f"{subject.hex()[:8]} votes, or stands convicted"
+        members = len(after.committee.validators)
+        most = min(self._rules.roll_max, self._rules.listed_max - members)
+        return None if len(self._places) < most else f"more than {most} are on the roll"
 
     def _enters(self, name: NodeId, voucher: NodeId | None, round_number: int) -> None:
         since = round_number + EFFECT_ROUNDS

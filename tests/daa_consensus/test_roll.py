@@ -341,3 +341,10 @@ def test_who_has_waited_for_two_turns_of_all_is_drawn_whatever_the_lot_says() ->
         ready = [replace(late, planned=planned), *others]
         chosen = draw(ready, 12, Digest(bytes([seed]) * 32), room)
         assert [entry.name for entry in chosen] == [late.name]
+
+
+def test_an_abort_gives_nothing_back_to_who_was_not_drawn_for_its_round() -> None:
+    """Else one in a long row of trainers would never idle, however long it is away."""
+    roll = missing(with_one(), 12, 2)
+    assert [entry.missed for entry in aborted(roll, 13).entries] == [1]
+    assert [entry.missed for entry in aborted(after(roll, 14), 14).entries] == [2]

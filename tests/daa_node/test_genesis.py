@@ -159,9 +159,9 @@ def test_the_same_job_and_records_begun_anew_are_another_chain() -> None:
         (touched("ab" * 32, "body", "validators", 0, "node_id"), "sorted by node_id|follow"),
         (
             touched(99, "schema_version"),
-            "schema version 99, this program reads 5: update this program",
+            "schema version 99, this program reads 6: update this program",
         ),
-        (touched(1, "schema_version"), "this program reads 5: use an older program"),
+        (touched(1, "schema_version"), "this program reads 6: use an older program"),
         (touched([], "body", "contributors"), "contributors"),
         (touched(["00" * 32], "body", "contributors"), "contributors are validators or trainers"),
         (touched(["zz"], "records"), "records: "),

@@ -10,7 +10,7 @@ import pytest
 from daa_consensus import roll as roll_rules
 from daa_consensus.bft.chain import follow
 from daa_consensus.bft.messages import AbortPayload, OfferBody, SetPayload
-from daa_consensus.committee import Committee
+from daa_consensus.committee import Committee, Validator
 from daa_consensus.enrolment import (
     Enroll,
     Enrolment,
@@ -21,7 +21,7 @@ from daa_consensus.enrolment import (
     encode_enrolment,
 )
 from daa_consensus.membership import Membership
-from daa_consensus.roll import IDLE_ROUNDS, Admission, Roll, RollRules
+from daa_consensus.roll import FORGOTTEN_ROUNDS, IDLE_ROUNDS, Admission, Roll, RollRules
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from simnet.checks.roll_audit import RollAudit
 from tests.daa_consensus.bft.simulation import GENESIS, node_id, result_of
@@ -31,6 +31,7 @@ from tests.daa_consensus.test_membership import FOUR
 ALICE, BOB = node_id(0), node_id(1)
 NEW = [NodeId(b"new" + b"%029d" % number) for number in range(4)]
 RULES = RollRules(Admission.VOUCHED, per_voucher=2)
+OPEN = RollRules(Admission.OPEN)
 
 
 def asked(action: TrainerAction) -> Enrolment:
@@ -188,3 +189,76 @@ def test_a_set_that_counts_too_few_who_may_be_bad_is_named() -> None:
     assert wrong == "round 4: 3 of 7 may be bad, it says 2"
     assert chain.wrong(authors=(*members, NEW[0], NEW[2]), f_agg=2) is None
     assert chain.wrong(authors=members, f_agg=0) is None  # without trainers it is the plan's alone
+
+
+def test_who_has_come_to_vote_is_no_trainer_that_may_be_bad() -> None:
+    chain = Chain(bad_among=1)
+    chain.wrong(*pair(ALICE, NEW[0]), *pair(ALICE, NEW[1]))
+    chain.wrong()
+    five = Committee(tuple(sorted([*FOUR.validators, Validator(NEW[0], 1)], key=by_name)))
+
+    def without(roll: Roll) -> Roll:
+        return replace(roll, entries=tuple(e for e in roll.entries if e.name != NEW[0]))
+
+    authors = (*five.stake_of, NEW[1])
+    assert chain.wrong(authors=authors, committee=five, bent=without, f_agg=2) is None
+
+
+def by_name(validator: Validator) -> NodeId:
+    return validator.node_id
+
+
+def test_who_has_enrolled_just_now_is_none_of_those_planned() -> None:
+    chain = Chain(OPEN, bad_among=1)
+    chain.audit._rules = OPEN
+    assert chain.wrong(*(asked(Enroll(name, b"keys")) for name in NEW[:3])) is None
+    assert chain.wrong(asked(Enroll(NEW[3], b"keys"))) is None
+    assert chain.wrong(authors=(*FOUR.stake_of, *NEW[:3]), f_agg=2) is None
+    assert chain.wrong(authors=(*FOUR.stake_of, *NEW), f_agg=2) is not None
+
+
+def test_who_has_waited_for_ever_in_an_open_network_is_forgotten() -> None:
+    chain = Chain(OPEN)
+    chain.audit._rules = OPEN
+    again = asked(Enroll(NEW[0], b"keys"))
+    assert chain.wrong(again) is None
+    assert not any(chain.wrong() for _ in range(IDLE_ROUNDS + 2))
+    chain.round += FORGOTTEN_ROUNDS
+    chain.now = replace(chain.now, roll=replace(chain.now.roll, round=chain.round))
+    late = asked_in(chain.round, Enroll(NEW[0], b"keys"))
+    assert [chain.wrong(late), chain.wrong()] == [None, None]
+    assert chain.now.roll.entries[0].missed == 0
+    assert chain.wrong(authors=(NEW[0],)) is None
+
+
+def asked_in(round_number: int, action: TrainerAction) -> Enrolment:
+    return Enrolment(TrainerRequest(action, round_number + 90), b"signature")
+
+
+def test_who_loses_a_place_that_nothing_took_is_named() -> None:
+    chain = Chain()
+    chain.wrong(*pair(ALICE, NEW[0]))
+    wrong = chain.wrong(bent=lambda roll: replace(roll, entries=()))
+    assert "has lost its place" in (wrong or "")
+
+
+def test_who_is_retired_by_another_member_than_its_voucher_is_named() -> None:
+    chain = Chain()
+    chain.wrong(*pair(ALICE, NEW[0]))
+    assert "not theirs to retire" in (chain.wrong(asked(Retire(NEW[0], BOB))) or "")
+
+
+def test_who_comes_where_nobody_may_or_there_is_no_place_is_named() -> None:
+    closed = Chain()
+    closed.audit._rules = RollRules()
+    assert "the network is closed" in (closed.wrong(*pair(ALICE, NEW[0])) or "")
+    full = Chain()
+    full.audit._rules = replace(RULES, roll_max=1)
+    assert "more than 1 are" in (full.wrong(*pair(ALICE, NEW[0]), *pair(BOB, NEW[1])) or "")
+    assert "votes, or stands" in (Chain().wrong(*pair(ALICE, BOB)) or "")
+
+
+def test_one_enrolment_takes_one_word() -> None:
+    enrolment, word = pair(ALICE, NEW[0])
+    again = asked(Vouch(BOB, enrolment.request.id))
+    assert "has no word to give" in (Chain().wrong(enrolment, word, again) or "")
