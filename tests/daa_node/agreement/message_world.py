@@ -171,6 +171,9 @@ class MemoryPeers:
     def sent_bytes(self, root: BlobRoot) -> int:
         return 0  # who fetches reads its disk
 
+    def note_own(self, root: BlobRoot) -> None:
+        """Nobody's link has a limit here."""
+
     async def ask_page(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:
         member = next(m for m in self._world.members if m.me == node)
 
