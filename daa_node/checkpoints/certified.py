@@ -56,8 +56,8 @@ class Certified:
     placed: list[Vertex]  # above the genesis, named by a final result, whether they hold or not
     promised: list[Outcome]  # final results above the newest whose vertex is here, lowest first
     final_height: int  # of the vertex that the newest final result names, here or not
-    # Certificates of vertices that are not here, by name, each with its epoch, which is light: it
-    # is over, has none of them, and is proved by its finalization (see thinning).
+    # Certificates of vertices that are not here, by name, each with its epoch, whose end proves
+    # these vertices (see Judge).
     light: dict[str, int]
     used: set[str]  # names of files that belong to the chain
     problems: list[Problem]
@@ -281,7 +281,7 @@ class Judge:
     def _is_executed(self, vertex: Vertex, outcome: Outcome) -> bool:
         """Whether block and certificate say that the set was executed to this vertex.
 
-        Of a light epoch the block says it, which is final.
+        Where the end of an epoch stands for the certificate, the block says it, which is final.
         """
         root = result_root(vertex.model_root, vertex.outer_state_root, vertex.delta_root)
         good = outcome.result.result_root == root

@@ -123,7 +123,6 @@ def plan_intake(source: ChainReader, own: ChainReader | None, facts: ChainFacts)
         if newest.height <= before.height:
             return Intake(proved, facts, (), (), before.height, before)
         coming, going = _changes(here, other, proved, report.pruned_below)
-        going |= _light_with(here, other, facts.epoch_rounds)
         together = verify_files(Together(own, proved, coming, going), facts)
     except (Unreadable, DagError) as fault:
         raise UserError(f"the other directory has changed meanwhile: {fault}", 1) from None
@@ -191,15 +190,6 @@ def _changes(
     states = {name for name in offered if _kind(name) in STATES}
     going = {name for name in held if _kind(name) in STATES} - states
     return (headers | states) - held, going
-
-
-def _light_with(here: Certified, other: Certified, epoch_rounds: int) -> set[str]:
-    """Own certificates that go, of the epoch that is half here, where the other has it light.
-
-    An epoch has all of them, or one that proves it.
-    """
-    epoch = here.chain[-1].training_round // epoch_rounds  # the next round's
-    return {name for name, of in other.light.items() if of == epoch} & here.listing.sizes.keys()
 
 
 def _states_of(other: Certified, steps: Sequence[Vertex], files: ChainReader) -> set[str]:

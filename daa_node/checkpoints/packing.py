@@ -45,7 +45,8 @@ class Packing:
         self._wanted.set()
 
     async def keep(self) -> None:
-        """Whenever that is wanted; runs until cancelled. No round waits for it."""
+        """At once, and whenever that is wanted; until cancelled. No round waits for it."""
+        self.wake()  # a job that has ended wakes nobody, and may have left files
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -57,7 +58,7 @@ class Packing:
             self._left -= 1
             return
         try:
-            await self._thin()
+            has_thinned = await self._thin()
             moved = await self._chain.pack(await self._kinds(), LOOSE_FILES_MAX, self._lets_go)
             merged = await self._chain.store.merge_packs() if moved else 0
             if merged:
@@ -67,12 +68,14 @@ class Packing:
                 self._log.emit(events.STORAGE_FAILED, detail=str(failure))
             self._left = self._pause = min(2 * self._pause or 1, PAUSE_ROUNDS_MAX)
             return
+        if moved or has_thinned:
+            self.wake()  # each takes a batch, and more may lie there
         if moved:
             self._pause = 0
             self._log.emit(events.DATA_PACKED, files=moved, merged=merged)
 
-    async def _thin(self) -> None:
-        """Old epochs lose all certificates but one."""
+    async def _thin(self) -> bool:
+        """Old epochs lose all certificates but one; whether some have."""
         lowest = self._light_below
         if lowest is None:
             lowest = self._chain.path.light_below
@@ -80,6 +83,7 @@ class Packing:
         self._light_below = lowest if above is None else above
         if above is not None:
             self._log.emit(events.HISTORY_THINNED, epochs_light=above)
+        return above is not None
 
     async def _kinds(self) -> Sequence[str]:
         if not self._lets_go:

@@ -110,20 +110,24 @@ class Pages:
 async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     """The top of what follows `block_id` here; None if it is our newest, or not on our chain.
 
-    None, too, if a vertex or its proof is not here, as of epochs that are light (see thinning).
+    None, too, if a vertex is not here, or of a light epoch (see thinning) if it needs more than a
+    page up to its end, which alone proves it.
 
     Reads `block_id`, what the page shows, and the block above it.
     """
     path = await chain.path_up(block_id, PAGE_BLOCKS_MAX + 1)
-    if not path or path[0].epoch < chain.path.light_below:
-        return None  # of such an epoch it would be one page, longer than any may be
+    if not path:
+        return None
+    if path[0].epoch < chain.path.light_below:
+        page = await _epoch_after(chain, block_id)
+        if page is not None:
+            return page
     certificate = await _end_of_page(chain, block_id, path)
     if certificate is None:
         return None
     blocks = await _shown(chain, final_block_of(certificate), block_id, path)
-    vertices = await _vertices_of(chain, blocks)
-    results = sum(isinstance(block.payload, ResultPayload) for block in blocks)
-    return Page(tuple(blocks), certificate, vertices) if len(vertices) == results else None
+    page = Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
+    return page if _has_vertices(page) else None
 
 
 async def _epochs_after(chain: ChainStore, block_id: BlockId) -> list[Page]:
@@ -132,7 +136,7 @@ async def _epochs_after(chain: ChainStore, block_id: BlockId) -> list[Page]:
     while len(found) < epochs.EPOCHS_MAX:
         page = await _epoch_after(chain, block_id)
         closing = None if page is None else epochs.closing_of(page)
-        if page is None or closing is None or not await _is_over(chain, closing):
+        if page is None or closing is None:
             break
         found.append(page)
         block_id = closing.id
@@ -140,7 +144,11 @@ async def _epochs_after(chain: ChainStore, block_id: BlockId) -> list[Page]:
 
 
 async def _epoch_after(chain: ChainStore, block_id: BlockId) -> Page | None:
-    """What is left of the epoch above a final block, if a proof of its own and a page hold it."""
+    """What is left of the epoch above a final block, up to its end, without executions.
+
+    None if the epoch is open here, has no proof of its own, is longer than a page, or a vertex of
+    it is not here: the headers may be final before.
+    """
     above = await chain.path_up(block_id, 1)
     ended = await chain.furthest.get(above[0].epoch) if above else None
     if ended is None:
@@ -149,7 +157,16 @@ async def _epoch_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     if not blocks or blocks[0].parent_id != block_id:
         return None
     certificate, vertices = await _final(chain, ended.block_id), await _vertices_of(chain, blocks)
-    return epochs.bare(Page(tuple(blocks), certificate, vertices))
+    page = Page(tuple(blocks), certificate, vertices)
+    closing = epochs.closing_of(page)
+    if closing is None or not await _is_over(chain, closing) or not _has_vertices(page):
+        return None
+    return epochs.bare(page)
+
+
+def _has_vertices(page: Page) -> bool:
+    results = sum(isinstance(block.payload, ResultPayload) for block in page.blocks)
+    return len(page.vertices) == results
 
 
 async def _is_over(chain: ChainStore, closing: Block) -> bool:
@@ -200,8 +217,8 @@ async def _end_of_page(
     if ended is not None and len(within) < len(path) and ended.view >= within[-1].view:
         return await _final(chain, ended.block_id)
     certificate = await _certified(chain, path)
-    if certificate is not None:
-        return certificate
+    if certificate is not None or epoch < chain.path.light_below:
+        return certificate  # of a light epoch no page ends below its end, which is too far
     base = await chain.block(block_id)
     assert base is not None, "it is on the path"
     lowest_id = await chain.path.lowest_certified_above(base)
@@ -237,6 +254,8 @@ async def _certified(chain: ChainStore, path: list[Block]) -> Certificate | None
 
 
 async def _is_certified(chain: ChainStore, block: Block) -> bool:
+    if block.epoch < chain.path.light_below:  # the disk knows what has been let go
+        return await chain.final_certificate(block.id) is not None
     return block.id in chain.certified or await chain.path.is_certified(block)
 
 

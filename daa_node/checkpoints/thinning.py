@@ -5,10 +5,12 @@
              and each final result names its vertex and the roots of its state
 
 Blocks and vertices stay. Epochs go in their order and all certificates of one together, so whoever
-verifies the chain can tell what was let go from what was lost.
+verifies the chain can tell what was let go from what was lost. An epoch whose last block became
+final by the next one's proof alone stays whole, and so does that next one: others could not follow.
 """
 
 from daa_consensus.bft.messages import ResultPayload
+from daa_dag.ids import BlockId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import CERTIFICATES, PROOFS, exec_name, final_name
@@ -32,8 +34,12 @@ async def thin(chain: ChainStore, policy: Retention, lowest: int) -> int | None:
         return None
     await chain.look_up()
     names = list[str]()
+    is_below_proved = lowest == 0 or await _proof_of(chain, lowest - 1) is not None
     for epoch in range(lowest, end):
-        names += await _certificates_of(chain, epoch)
+        proof_id = await _proof_of(chain, epoch)
+        if proof_id is not None and is_below_proved:
+            names += await _certificates_of(chain, epoch, proof_id)
+        is_below_proved = proof_id is not None
     chain.path.light_below = max(end, chain.path.light_below)  # before any of them is gone
     await chain.groups.drop(sorted(names))
     chain.certified = await certified_in_files(chain)
@@ -43,12 +49,19 @@ async def thin(chain: ChainStore, policy: Retention, lowest: int) -> int | None:
     return end
 
 
-async def _certificates_of(chain: ChainStore, epoch: int) -> list[str]:
+async def _proof_of(chain: ChainStore, epoch: int) -> BlockId | None:
+    """The block whose finalization proves all of an epoch that is over; None: a later one does."""
+    end, blocks = await chain.furthest.get(epoch), await chain.path.of_epoch(epoch)
+    closing = await chain.block(blocks[-1][0]) if blocks else None
+    is_proved = end is not None and closing is not None and end.view >= closing.view
+    return end.block_id if end is not None and is_proved else None
+
+
+async def _certificates_of(chain: ChainStore, epoch: int, proof_id: BlockId) -> list[str]:
     """Those of an epoch that is over, but for the one that proves it."""
-    end = await chain.furthest.get(epoch)
     names = list[str]()
     for block_id, is_certified in await chain.path.of_epoch(epoch):
-        if is_certified and (end is None or block_id != end.block_id):
+        if is_certified and block_id != proof_id:
             names.append(final_name(block_id))
         block = await chain.block(block_id)
         if block is None:

@@ -68,7 +68,7 @@ class Report:
     pruned_below: int = 0  # height of the snapshot below which states were let go; 0: none were
     vertices: int = 0
     certificates: int = 0
-    light: int = 0  # vertices of old epochs that one certificate an epoch proves, and no other
+    light: int = 0  # vertices that the end of their epoch proves, and no certificate of theirs
     chunks: int = 0
     bytes_read: int = 0
     unfinished: int = 0  # files of a write under way: whole, and not yet part of the chain

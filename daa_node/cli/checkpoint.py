@@ -171,7 +171,7 @@ def _put(found: Report, directory: Path) -> None:
     if found.light:
         report.put(
             f"{found.light} vertices of old epochs are proved by one certificate an epoch: those "
-            "of their own were let go"
+            "of their own were let go, or never came"
         )
     if found.pruned_below:
         report.put(f"states below height {found.pruned_below} were pruned: its snapshot is kept")

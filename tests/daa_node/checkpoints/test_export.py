@@ -21,6 +21,7 @@ from daa_node.checkpoints.snapshots import prune
 from daa_node.errors import UserError
 from tests.daa_node.checkpoints.little_chain import (
     CHAIN_ID,
+    EPOCH_ROUNDS,
     FACTS,
     KEYS,
     RULES,
@@ -119,8 +120,9 @@ def test_only_what_is_certified_is_exported(maker: ChainMaker) -> None:
         certified_chain(ChainFiles(maker.chain_directory), FACTS).find("tip")
 
 
-def test_a_vertex_whose_execution_nobody_certifies_is_not_exported(maker: ChainMaker) -> None:
-    """Its file is there, and a final block names it."""
+def test_a_vertex_whose_execution_nobody_certifies_is_not_exported(tmp_path: Path) -> None:
+    """Its file is there, and a final block names it; its epoch is open."""
+    maker = make_chain(tmp_path, EPOCH_ROUNDS + 1)
     name = maker.newest.vertex_id.hex()
     (maker.chain_directory / "certificates" / f"{name}.exec").unlink()
     certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)

@@ -11,13 +11,16 @@ import trio
 from daa_dag.ids import ChainId
 from daa_dag.retention import Retention
 from daa_node.adapters.disk_blob_store import DiskBlobStore
+from daa_node.checkpoints import thinning
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.intake import Intake, carry_out, plan_intake
 from daa_node.checkpoints.layout import KINDS
 from daa_node.checkpoints.snapshots import prune
+from daa_node.checkpoints.thinning import thin
 from daa_node.errors import StorageFailed, UserError
 from tests.daa_node.checkpoints.filling_disk import FillingDisk
 from tests.daa_node.checkpoints.little_chain import (
+    EPOCH_ROUNDS,
     FACTS,
     STRANGERS,
     ChainMaker,
@@ -264,3 +267,28 @@ def test_what_changes_after_it_was_proved_is_not_taken(
     with pytest.raises(UserError, match="try again"):
         trio.run(carry_out, intake, *stores(here))
     assert contents(here) == before
+
+
+def test_an_epoch_that_is_half_here_and_light_there_comes_without_a_loss(tmp_path: Path) -> None:
+    """Own executions stay; the end of the epoch, which comes, stands for those that do not."""
+    maker, rounds_here = ChainMaker(tmp_path / "there"), EPOCH_ROUNDS + 1
+
+    async def grow() -> None:
+        await maker.open()
+        for number in range(1, 3 * EPOCH_ROUNDS + 2):
+            await maker.publish(await maker.make_round())
+            if number == rounds_here:
+                shutil.copytree(maker.directory, tmp_path / "here")
+        assert await thin(maker.chain, Retention(epochs_whole=1), 0) == 2
+
+    with pytest.MonkeyPatch.context() as fewer:
+        fewer.setattr(thinning, "EPOCHS_AT_ONCE", 2)
+        trio.run(grow)
+    here = tmp_path / "here"
+    own = {name for name in contents(here) if "certificates" in name}
+    intake = taken(here, tmp_path / "there")
+    assert intake.newest == maker.newest
+    assert own <= contents(here).keys()
+    report = verify(here / "chain")
+    assert report.ok, report.problems
+    assert report.light == 2 * EPOCH_ROUNDS - rounds_here

@@ -1,17 +1,17 @@
 """Packing goes on beside the rounds: none of them waits for it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 import trio
 
 from daa_dag.retention import Retention
-from daa_node.checkpoints import packing
+from daa_node.checkpoints import packing, thinning
 from daa_node.checkpoints.layout import CERTIFICATES, KINDS
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.observability.events import EventLog
-from tests.daa_node.checkpoints.little_chain import SNAPSHOT_EVERY, ChainMaker
+from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, SNAPSHOT_EVERY, ChainMaker
 
 
 async def test_rounds_are_published_while_a_merge_takes_long(
@@ -57,9 +57,36 @@ async def test_it_looks_again_whenever_it_is_woken(
             await maker.publish(await maker.make_round())
             await snapshots.store()
             with trio.fail_after(60):
-                await told.wait()
-            told = trio.Event()
-            assert await maker.store.record_names("vertices", packed=False) == []
+                while await maker.store.record_names("vertices", packed=False):
+                    await told.wait()
+                    told = trio.Event()
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_job_that_has_ended_has_left_is_packed_and_thinned_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No round wakes it any more: it looks once, and goes on as long as something has moved."""
+    monkeypatch.setattr(packing, "LOOSE_FILES_MAX", 1)
+    monkeypatch.setattr(thinning, "EPOCHS_AT_ONCE", 1)
+    maker, events = ChainMaker(tmp_path), list[str]()
+    told, policy = trio.Event(), Retention(epochs_whole=1)
+
+    def note(event: Mapping[str, object]) -> None:
+        events.append(str(event["name"]))
+        if events.count("history_thinned") == 3 and "data_packed" in events:
+            told.set()
+
+    await maker.open()
+    for _ in range(4 * EPOCH_ROUNDS + 1):
+        await maker.publish(await maker.make_round())
+    snapshots = Snapshots(maker.chain, SNAPSHOT_EVERY, policy, EventLog(lambda: 0, note))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(snapshots.packing.keep)
+        with trio.fail_after(60):
+            await told.wait()
+        assert await maker.store.record_names("vertices", packed=False) == []
+        assert maker.chain.path.light_below == 3
         nursery.cancel_scope.cancel()
 
 

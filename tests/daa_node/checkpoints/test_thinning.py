@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from daa_consensus.bft.messages import Block, ResultPayload
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.retention import Retention
 from daa_node.checkpoints import thinning
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import CERTIFICATES, KINDS, exec_name, final_name
 from daa_node.checkpoints.page_server import page_after
+from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.rows import HISTORY
 from daa_node.checkpoints.scrub import Scrub
 from daa_node.checkpoints.summary import SUMMARY
@@ -20,7 +21,13 @@ from daa_node.checkpoints.thinning import thin
 from daa_node.errors import StorageFailed
 from daa_node.observability.events import EventLog
 from tests.daa_node.checkpoints.filling_disk import filling
-from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, FACTS, ChainMaker
+from tests.daa_node.checkpoints.little_chain import (
+    EPOCH_ROUNDS,
+    FACTS,
+    ChainMaker,
+    Headers,
+    publish,
+)
 from tests.daa_node.checkpoints.verified import named, verify
 
 POLICY = Retention(epochs_whole=1)
@@ -81,17 +88,18 @@ def test_old_epochs_keep_one_certificate_and_the_chain_holds(
 def test_what_is_lost_of_it_is_named(tmp_path: Path) -> None:
     maker = ChainMaker(tmp_path)
 
-    async def run() -> tuple[str, str]:
+    async def run() -> tuple[str, str, str]:
         await grown(maker, is_packed=False)
         await thinned(maker.chain)
         end = await maker.chain.furthest.get(0)
         newest = await maker.chain.newest()
-        below = await maker.chain.vertex(newest.parents[0])
+        last = await maker.chain.vertex(newest.parents[0])  # of its epoch, which is over
         assert end is not None
-        assert below is not None
-        return final_name(end.block_id), exec_name(below.vertex_id)
+        assert last is not None
+        return final_name(end.block_id), exec_name(last.parents[0]), exec_name(last.vertex_id)
 
-    end_name, proof_name = trio.run(run)
+    end_name, proof_name, last_name = trio.run(run)
+    lit = verify(maker.chain_directory).light
     for name in (end_name, proof_name):
         path = maker.chain_directory / CERTIFICATES / name
         payload = path.read_bytes()
@@ -102,29 +110,43 @@ def test_what_is_lost_of_it_is_named(tmp_path: Path) -> None:
         assert f"{CERTIFICATES}/{name}" in named(verify(maker.chain_directory))
         path.write_bytes(payload)
     assert verify(maker.chain_directory).ok
+    last_proof = maker.chain_directory / CERTIFICATES / last_name  # the epoch's end stands for it
+    payload = last_proof.read_bytes()
+    last_proof.unlink()
+    report = verify(maker.chain_directory)
+    assert (report.ok, report.light) == (True, lit + 1)
+    last_proof.write_bytes(payload)
     vertex = sorted((maker.chain_directory / "vertices").iterdir())[0]
     payload = vertex.read_bytes()
     vertex.write_bytes(payload[:-1] + bytes([payload[-1] ^ 1]))
     assert f"vertices/{vertex.name}" in named(verify(maker.chain_directory))
 
 
-def test_pages_end_where_proofs_do_and_scrubbing_misses_nothing(tmp_path: Path) -> None:
+def test_pages_of_light_epochs_reach_their_ends_and_scrubbing_misses_nothing(
+    tmp_path: Path,
+) -> None:
     maker = ChainMaker(tmp_path)
 
     async def run() -> None:
         await grown(maker)
         path = await maker.chain.path_up(maker.genesis.id, 1000)
         assert path is not None
-        assert await page_after(maker.chain, maker.genesis.id) is not None
         await thinned(maker.chain)
         for chain in (maker.chain, await reopened(maker), await reopened(maker, knows=False)):
-            for block, above in pairwise(path):
+            newest, validators = maker.first, FACTS.validators()
+            for block, above in pairwise((maker.genesis, *path)):
                 page = await page_after(chain, block.id)
-                if above.epoch < 4 and chain.path.light_below:
-                    assert page is None
-                results = [b for b in page.blocks if is_result(b)] if page else []
-                assert page is None or len(page.vertices) == len(results)
-                assert (above.epoch >= 4) <= (page is not None)
+                assert page is not None
+                results = [b for b in page.blocks if is_result(b)]
+                assert len(page.vertices) == len(results)
+                is_light = above.epoch < 4
+                assert all((proof is None) == is_light for _, proof in page.vertices)
+                assert not is_light or page.certificate.statement.domain.epoch == above.epoch
+                if block == maker.genesis or block.height % EPOCH_ROUNDS == 0 and closes(block):
+                    check_page(page, block, newest, validators)
+                    newest = page.vertices[-1][0] if page.vertices else newest
+                    if not is_light:
+                        break
         scrub = Scrub(await reopened(maker), EventLog(lambda: 0))
         assert await scrub.once() == []
         end = await maker.chain.furthest.get(1)
@@ -134,6 +156,52 @@ def test_pages_end_where_proofs_do_and_scrubbing_misses_nothing(tmp_path: Path) 
         assert len(await scrub.once()) == 1
 
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def end_proved_from_above(maker: ChainMaker, rounds: int) -> None:
+    """The second epoch's last round becomes final by the third epoch's first one alone."""
+    await maker.open()
+    last = 2 * EPOCH_ROUNDS
+    while maker.round < rounds:
+        made = await maker.make_round()
+        if maker.round == last:
+            above = await maker.make_round()
+            headers = (*made.headers.blocks, *above.headers.blocks)
+            proof = Headers(headers, (), above.headers.certificate)
+            await publish(maker.chain, proof, made.certified, above.certified)
+        else:
+            await maker.publish(made)
+
+
+def test_an_epoch_that_its_own_proof_does_not_end_stays_whole_and_can_be_followed(
+    tmp_path: Path,
+) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await end_proved_from_above(maker, ROUNDS)
+        before = certificates_in(maker)
+        assert await thinned(maker.chain) == 4
+        proofs = before - certificates_in(maker)
+        # all but one of the first epoch and of the fourth, and nothing of those between
+        assert len(proofs) == 2 * (2 * EPOCH_ROUNDS - 1)
+        tip, newest, validators = maker.genesis, maker.first, FACTS.validators()
+        while tip.height < 4 * EPOCH_ROUNDS:
+            page = await page_after(maker.chain, tip.id)
+            assert page is not None
+            check_page(page, tip, newest, validators)
+            tip = [block for block in page.blocks if closes(block)][-1]
+            newest = page.vertices[-1][0]
+        assert await Scrub(maker.chain, EventLog(lambda: 0)).once() == []
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+    report = verify(maker.chain_directory)
+    assert report.ok, report.problems
+    assert report.light == 2 * EPOCH_ROUNDS
+
+
+def closes(block: Block) -> bool:
+    return isinstance(block.payload, ResultPayload | AbortPayload)
 
 
 def is_result(block: Block) -> bool:
