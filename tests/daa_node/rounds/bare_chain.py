@@ -1,12 +1,19 @@
-"""A chain as pages are made of it: final blocks and what finalizes them, in memory, no vertices."""
+"""A chain as pages are made of it: final blocks and what finalizes them, in memory."""
 
 from collections.abc import AsyncIterator, Iterable, Set
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
-from daa_dag.ids import BlockId, VertexId
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import BlobRoot, BlockId, ValidatorSetRoot, VertexId
 from daa_node.checkpoints.final_path import Descent, EpochEnds, FinalPath
+from daa_node.checkpoints.publish import genesis_vertex
+from daa_node.seams import StateRef
 from tests.daa_node.agreement.memory_disk import work_store
+
+NOTHING = genesis_vertex(
+    StateRef(BlobRoot(bytes(32)), BlobRoot(bytes(32))), ValidatorSetRoot(bytes(32))
+)
 
 
 class BareChain:
@@ -72,8 +79,9 @@ class BareChain:
     async def final_certificate(self, block_id: BlockId) -> Certificate | None:
         return self._certificates.get(block_id)
 
-    async def vertex(self, _vertex_id: VertexId) -> None:
-        """Rounds train nothing here."""
+    async def vertex(self, _vertex_id: VertexId) -> Vertex:
+        """Rounds train nothing here: each result is said to have come to the same."""
+        return NOTHING
 
     async def exec_certificate(self, _vertex_id: VertexId) -> None:
         """Goes with a vertex."""
