@@ -1,9 +1,9 @@
 """What a puppet says beside its messages: on every other protocol, in gossip, and as answers.
 
     requests    words that others answer, bodies out of the grammar; those of disputes (quarrels)
-    answers     pages and openings that somebody asked it for, late, or changed in some places
+    answers     pages, epochs and openings that somebody asked it for, late, or changed
     messages     many streams at once, a greeting on each
-    relays       reservations that it does not need, ways to others, others' calls
+    relays       reservations that it does not need, ways to others, others' calls, holes
     hello       greetings with a record that its keys have signed, and anything else in them
     blobs       requests for what it has heard of, and for what is not there
     gossip      heads of any height, records of its own
@@ -26,7 +26,7 @@ from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import BlockId, ChainId
 from daa_node.agreement import enrolment_requests, invitations, membership_requests, messages
-from daa_node.checkpoints import pages
+from daa_node.checkpoints import epochs, pages
 from daa_node.disputes import court, openings, second_looks
 from daa_node.disputes.charge import SAID_BYTES_MAX, decode_opening
 from daa_node.errors import PeerFault, Unavailable
@@ -44,12 +44,12 @@ from daa_node.network.invite_text import TOKEN_BYTES
 from daa_node.network.topics import heads_topic, records_topic
 from daa_node.seams import BELL_TOKEN_BYTES, BulkTransport, PeerId, Transport
 from daa_node.spot_checks import canaries
-from daa_node.wire import relay_messages
+from daa_node.wire import punch_messages, relay_messages
 from daa_node.wire.blob_messages import Request as BlobRequest
 from daa_node.wire.blob_messages import encode_request
 from daa_node.wire.framing import read_message, write_message
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
-from daa_node.wire.protocols import BULK, HELLO, RELAY, RELAYED, REQUEST, VOTES
+from daa_node.wire.protocols import BULK, HELLO, PUNCH, RELAY, RELAYED, REQUEST, VOTES
 from simnet.world.adversaries import quarrels
 from simnet.world.adversaries.manners import Manners
 from simnet.world.adversaries.puppet import Mind, Puppet
@@ -77,6 +77,7 @@ def _present(mind: Mind) -> bytes:
 # What a request of each word is about.
 REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     pages.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),
+    epochs.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),
     membership_requests.REQUEST: lambda mind: encode_operation(mind.composer.made(Operation)),
     openings.REQUEST: quarrels.question,
     court.REQUEST: quarrels.dispute,
@@ -175,6 +176,12 @@ class Errands:
         named = relay_messages.from_peer(mind.chance.choice(others))
         await self._write(peer_id, RELAYED, named)
 
+    async def punch(self, mind: Mind, peer_id: PeerId) -> None:
+        """As who wants to know where somebody is, or a hole that no relay joins."""
+        where = punch_messages.where(mind.chance.choice(sorted(self._transport.connected())))
+        word = punch_messages.said(mind.chance.choice(list(punch_messages.Word)))
+        await self._write(peer_id, PUNCH, mind.chance.choice([where, word]))
+
     async def fetch(self, mind: Mind, peer_id: PeerId) -> None:
         """A question for a blob."""
         if self.bulk is None:
@@ -223,6 +230,7 @@ ERRANDS: Final[Mapping[str, Errand]] = {
     VOTES: Errands.chatter,
     RELAY: Errands.relay,
     RELAYED: Errands.call,
+    PUNCH: Errands.punch,
     "gossip": Errands.publish,
 }
 
@@ -241,9 +249,15 @@ async def answer(puppet: Puppet, manners: Manners, message: bytes) -> list[bytes
 
 
 def changed(mind: Mind, body: bytes) -> bytes:
-    """A page with some places changed, or an opening."""
+    """A page with some places changed, one of several epochs, or an opening."""
     with suppress(PeerFault):
         return quarrels.reopened(mind, decode_opening(body))
+    with suppress(PeerFault):
+        shown = list(epochs.decode_epochs(body, LIMITS))
+        if shown:
+            at = mind.chance.randrange(len(shown))
+            shown[at] = mind.variations.varied(shown[at])
+        return epochs.encode_epochs(shown, LIMITS)
     try:
         page = pages.decode_page(body, LIMITS)
     except PeerFault:
