@@ -94,17 +94,17 @@ class Job(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _can_end_rounds(self) -> Self:
-        known = self.model.is_known
-        why = self.rounds.why_too_short(self.model.parameter_count()) if known else None
-        if why is not None:
-            raise ValueError(why)
+    def _size_fits(self) -> Self:
+        if self.model.is_known:
+            count = self.model.parameter_count()
+            why = self.rounds.why_too_short(count) or self.updates.why_too_fine(count)
+            if why is not None:
+                raise ValueError(why)
         return self
 
     @model_validator(mode="after")
     def _data_fit(self) -> Self:
         why = self.data.why_unfit(self.model)
-        why = why or self.updates.why_too_fine(self.model.parameter_count())
         if why is not None:
             raise ValueError(why)
         why = why_unchecked(self.data, self.spot_checks.is_on, self.revealed_bytes)

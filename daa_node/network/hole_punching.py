@@ -131,5 +131,10 @@ class HolePunching:
                 self._blame(peer_id, fault)
         tries.next_s = trio.current_time() + WAITS_S[min(tries.failures, len(WAITS_S) - 1)]
         tries.failures, tries.why = tries.failures + 1, why
-        fields = {"node_id": self._node_of(peer_id), "why": why, "failures": tries.failures}
-        self._events.emit(HOLE_FAILED, peer_id=peer_id, **fields)
+        self._events.emit(
+            HOLE_FAILED,
+            node_id=self._node_of(peer_id),
+            peer_id=peer_id,
+            why=why,
+            failures=tries.failures,
+        )

@@ -66,7 +66,7 @@ QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum, waiting
 ROUND_STARTED = EventName("round_started")  # round, base, steps
 UPDATE_SEALED = EventName("update_sealed")  # round, steps, tokens, loss_nats, size_bytes, seal_s
 BULK_OPENED = EventName("bulk_opened")  # peer, way: dialled, dialled_by_peer or over_stream
-# budget: open, saving or spent; spent_bytes, budget_bytes: of this day
+# budget, spent_bytes, budget_bytes: open, saving or spent, and what this day has and has had
 DATA_BUDGET = EventName("data_budget")
 UPDATE_SPREAD = EventName("update_spread")  # round, size_bytes, sent_bytes: of ours, by the end
 OFFER_ACKED = EventName("offer_acked")  # round, author

@@ -22,6 +22,7 @@ from daa_node.adapters.libp2p_courtesy import ANSWERS_BURST, IDENTIFY, PING, STR
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import ByteStream, PeerId
+from daa_node.wire.protocols import PUNCH
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 
@@ -84,7 +85,7 @@ async def test_a_stock_host_learns_who_we_are_and_what_we_speak() -> None:
         bare = {address.rpartition("/p2p/")[0] for address in ours.addresses()}
         assert {str(Multiaddr(raw)) for raw in told.listen_addrs} == bare
         known = {"/daa/1/relayed", "/daa/1/secret", "/ipfs/kad/1.0.0", "/meshsub/1.1.0"}
-        known |= {PING, IDENTIFY}
+        known |= {PING, IDENTIFY, PUNCH}
         assert known == set(told.protocols)
         assert told.agent_version.startswith("daa-compute/")
         assert told.protocol_version == "daa/1"

@@ -80,7 +80,7 @@ def test_requests_are_bounded_and_ascend() -> None:
     root = BlobRoot(b"r" * 32)
     most = ChunksRequest(KIND, root, tuple(range(60_000, 60_000 + CHUNKS_PER_REQUEST_MAX)))
     assert decode_request(encode_request(most)) == most
-    for indices in ((), (1, 1), (2, 1), (-1,), (70_000,), tuple(range(200))):
+    for indices in ((), (1, 1), (2, 1), (-1,), (CHUNKS_MAX,), tuple(range(200))):
         with pytest.raises(PeerFault, match="malformed"):
             decode_request(encode_request(ChunksRequest(KIND, root, indices)))
 

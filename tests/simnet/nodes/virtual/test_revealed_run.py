@@ -7,7 +7,7 @@ import pytest
 from blake3 import blake3
 
 from daa_dag.ids import BlobRoot
-from daa_node import wiring
+from daa_node import bulk_wiring
 from daa_node.genesis import Job
 from daa_node.network.blob_server import BlobServer
 from daa_node.training.boundaries import BOUNDARIES
@@ -46,7 +46,7 @@ def test_members_check_what_none_of_them_has(
     model = ModelConfig(width=8, heads=2, depth=1, context=8)
     examples = open_examples(data, model, tmp_path, OwnFiles(path=own))
     monkeypatch.setattr(virtual, "shared_examples", lambda _job: examples)
-    monkeypatch.setattr(wiring, "BlobServer", KnownServer)
+    monkeypatch.setattr(bulk_wiring, "BlobServer", KnownServer)
     SERVERS.clear()
 
     def change(plain: Job) -> Job:

@@ -193,6 +193,7 @@ def page_without_its_last_vertex(patch: pytest.MonkeyPatch) -> None:
         return (await vertices_of(chain, blocks))[:-1]
 
     patch.setattr(page_server, "_vertices_of", all_but_the_last)
+    patch.setattr(page_server, "_has_vertices", lambda _page: True)
 
 
 # Where each shows, and by which invariants.
