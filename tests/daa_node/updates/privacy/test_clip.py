@@ -27,6 +27,7 @@ def test_one_nan_shows_in_the_norm() -> None:
 
 
 OTHER_THREADS = """
+import time
 from pathlib import Path
 import numpy as np
 from daa_node.updates.grid import CHUNK_PARAMETERS
@@ -42,10 +43,15 @@ def own_ticks():
     return int(said[11]) + int(said[12])
 
 values_C = np.ones(CHUNK_PARAMETERS, np.float32)
-before = others_ticks()
+# New threads of OpenBLAS look for work for a while before they sleep.
+before = -1
+while before != others_ticks():
+    before = others_ticks()
+    time.sleep(0.2)
+own_before = own_ticks()
 for _ in range(2_000):
     squared_norm(values_C)
-print(others_ticks() - before)
+print(others_ticks() - before, own_ticks() - own_before)
 """
 
 
@@ -54,4 +60,5 @@ def test_a_norm_wakes_no_other_thread() -> None:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     command = [sys.executable, "-c", OTHER_THREADS]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert int(done.stdout) <= 1
+    others, own = (int(ticks) for ticks in done.stdout.split())
+    assert others <= 1 + own // 10
