@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-# Read when torch and numpy are loaded, which no test module is before this one; processes that tests
+# Read when torch and numpy are loaded: no test module is before this one. Processes that tests
 # start have it as well. A test of more threads asks for them.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -30,6 +30,11 @@ LONGEST = (
     "daa_node/cli/test_demo.py",
     "scenarios/test_killed_daemons.py",
     "simnet/results/mutants/test_judge_mutants.py",
+    "browser/test_comes_back.py",
+    "browser/test_closed_tab.py",
+    "browser/test_volunteer.py",
+    "browser/test_three_tabs.py",
+    "browser/test_page.py",
     "daa_node/cli/test_joining_daemon.py",
     "scenarios/test_lost_directories.py",
     "daa_consensus/bft/test_voting_rules_exhaustively.py",
