@@ -2,6 +2,9 @@
 # constraints.txt, made again only when that file or pyproject.toml changes.
 PYTHON ?= python3
 BIN := .venv/bin
+# Compiled modules are kept, whatever the shell says: tests start hundreds of processes, and each
+# would compile this tree anew.
+export PYTHONDONTWRITEBYTECODE :=
 READY := .venv/.ready
 # What measures time or exhausts the machine runs alone, one test after the other. All else uses
 # every core; the tests of a file stay together, in their order, for some share a cluster. Files are
@@ -26,35 +29,41 @@ needs_node = @node=$$(command -v npm > /dev/null && node --version 2> /dev/null)
 needs_chromium = @command -v chromium > /dev/null || command -v google-chrome > /dev/null || { \
 	  echo "the page is tested in Chromium, and there is none here:" >&2; \
 	  echo "on Debian and Ubuntu, apt-get install chromium" >&2; exit 1; }
-# Past half an hour something hangs.
-BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 1800)
+# Past an hour something hangs, on a machine that is slow and busy as well.
+BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 3600)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-all test-browser page page-tools browser-tools lint bench sweep clean
+.PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep clean
 
 demo: $(READY) $(if $(findstring --browser,$(DEMO_ARGS)),page)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
 
-# $(call tests,MARKS): those tests, first the ones that may share the machine; all are run
+# $(call tests,MARKS,OTHERS): those tests, first the ones that may share the machine; all are run
 tests = failed=0; \
-	$(BOUNDED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=$(ALONE) --ignore=$(BROWSER) -m $(1) $(PYTEST_ARGS) || failed=1; \
+	$(BOUNDED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=$(ALONE) $(2) -m $(1) $(PYTEST_ARGS) || failed=1; \
 	$(BOUNDED) $(BIN)/python -m pytest $(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; exit $$failed
 
 test: $(READY)
-	@$(call tests,'not long')
+	@$(call tests,'not long',--ignore=$(BROWSER))
 
 # What takes long: real daemons killed at every moment, whole sweeps, planted mistakes.
 test-long: $(READY)
-	@$(call tests,long)
+	@$(call tests,long,--ignore=$(BROWSER))
 
 # In one session: each begins by importing everything, and ends with idle cores.
 test-all: $(READY)
+	@$(call tests,'long or not long',--ignore=$(BROWSER))
+
+# And the page's beside them: a browser that is waited for leaves its core to another test.
+test-everything: browser-tools $(READY) page
 	@$(call tests,'long or not long')
 
 # The page's units, then the page itself in headless Chromium.
-test-browser: browser-tools $(READY) page
-	@cd $(PAGE) && npm run --silent kernel && npm run --silent test
+test-browser: browser-tools $(READY) test-page
 	@$(BOUNDED) $(BIN)/python -m pytest $(BROWSER) $(PYTEST_ARGS)
+
+test-page: page
+	@cd $(PAGE) && npm run --silent kernel && npm run --silent test
 
 # Built anew only when something of it changed. Nothing else here needs Node.js.
 page: $(SITE)/index.html

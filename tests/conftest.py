@@ -1,9 +1,12 @@
 """One small demo that several test files look at, and in which order files are handed out.
 
 Files that take long come first: a worker that begins one last keeps all others waiting for it.
+Whatever computes has one thread: several tests run at once, and of a small tensor's two threads one
+waits for the other, which takes six times the CPU where the cores are busy.
 """
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Read when torch and numpy are loaded: no test module is before this one. Processes that tests
+# start have it as well. A test of more threads asks for them.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 # Half a minute or more, longest first, as two idle cores were measured. A file that is not here
 # costs nothing but time; one that is gone is found by a test of the order.
@@ -23,6 +30,11 @@ LONGEST = (
     "daa_node/cli/test_demo.py",
     "scenarios/test_killed_daemons.py",
     "simnet/results/mutants/test_judge_mutants.py",
+    "browser/test_comes_back.py",
+    "browser/test_closed_tab.py",
+    "browser/test_volunteer.py",
+    "browser/test_three_tabs.py",
+    "browser/test_page.py",
     "daa_node/cli/test_joining_daemon.py",
     "scenarios/test_lost_directories.py",
     "daa_consensus/bft/test_voting_rules_exhaustively.py",

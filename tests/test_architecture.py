@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("daa_dag", "daa_consensus", "daa_node", "simnet")
-HELP_CPU_S_MAX = 0.5
+HELP_SHARE_MAX = 0.5  # of the CPU time in which a daemon is loaded
 HEAVY = ("torch", "libp2p", "numpy", "trio", "pydantic", "networkx", "rich")
 
 
@@ -48,35 +48,34 @@ def test_every_import_points_down() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(
-    ("path", "line", "contract"),
-    [
-        ("daa_dag/ids.py", "import time", "daa_dag and daa_consensus do no I/O"),
-        (
-            "daa_dag/ids.py",
-            "import daa_consensus.errors",
-            "simnet > daa_node > daa_consensus > daa_dag",
-        ),
-        ("daa_node/seams.py", "import daa_node.node", "daa_node reads downwards"),
-        ("daa_node/network/topics.py", "import libp2p", "only adapters speak libp2p"),
-        ("daa_node/node.py", "import torch", "torch lives where tensors are the subject"),
-        ("daa_node/strange.py", '"""A layer of its own."""', "daa_node.strange"),
-    ],
-)
-def test_a_planted_import_breaks_its_contract(
-    path: str, line: str, contract: str, tmp_path: Path
-) -> None:
+PLANTED = [
+    ("daa_dag/ids.py", "import time", "daa_dag and daa_consensus do no I/O"),
+    (
+        "daa_dag/ids.py",
+        "import daa_consensus.errors",
+        "simnet > daa_node > daa_consensus > daa_dag",
+    ),
+    ("daa_node/seams.py", "import daa_node.node", "daa_node reads downwards"),
+    ("daa_node/network/topics.py", "import libp2p", "only adapters speak libp2p"),
+    ("daa_node/node.py", "import torch", "torch lives where tensors are the subject"),
+    ("daa_node/strange.py", '"""A layer of its own."""', "daa_node.strange"),
+]
+
+
+def test_each_planted_import_breaks_its_contract(tmp_path: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "*.xz")
         )
     shutil.copy(ROOT / ".importlinter", tmp_path)
-    planted = tmp_path / path
-    planted.write_text(f"{planted.read_text() if planted.exists() else ''}\n{line}\n")
+    for path, line, _ in PLANTED:
+        planted = tmp_path / path
+        planted.write_text(f"{planted.read_text() if planted.exists() else ''}\n{line}\n")
     done = lint_imports(tmp_path)
     assert done.returncode != 0
     broken = [text for text in done.stdout.splitlines() if "KEPT" not in text]
-    assert any(contract in text for text in broken), done.stdout
+    for _, _, contract in PLANTED:
+        assert any(contract in text for text in broken), (contract, done.stdout)
 
 
 def files_imported(text: str, files: Collection[str]) -> set[str]:
@@ -191,13 +190,19 @@ def test_the_command_line_loads_nothing_heavy_before_a_command_runs(module: str)
     assert not modules_after(f"import {module}") & set(HEAVY)
 
 
-@pytest.mark.parametrize(("module", "word"), [("daa_node", "demo"), ("simnet.cli", "report")])
-def test_help_takes_less_than_half_a_second_of_cpu(module: str, word: str) -> None:
-    command = [sys.executable, "-m", module, "--help"]
+def cpu_of(*command: str) -> tuple[float, str]:
+    """Seconds of CPU that a second run of it takes, and what it prints."""
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)  # bytecode, disk cache
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert word in done.stdout
-    assert spent_s < HELP_CPU_S_MAX, f"{spent_s:.2f} s"
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
+@pytest.mark.parametrize(("module", "word"), [("daa_node", "demo"), ("simnet.cli", "report")])
+def test_help_takes_a_fraction_of_what_a_daemon_takes_to_load(module: str, word: str) -> None:
+    """Both are as slow as the machine is."""
+    spent_s, told = cpu_of(sys.executable, "-m", module, "--help")
+    whole_s, _ = cpu_of(sys.executable, "-c", "import daa_node.cli.compose")
+    assert word in told
+    assert spent_s < HELP_SHARE_MAX * whole_s, f"{spent_s:.2f} s of {whole_s:.2f} s"

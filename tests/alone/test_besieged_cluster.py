@@ -19,7 +19,14 @@ import pytest
 
 from daa_node.adapters.key_files import load_keys
 from daa_node.cli import identity
-from tests.scenarios.little_cluster import LittleCluster, Node, height, published, until
+from tests.scenarios.little_cluster import (
+    WAIT_S,
+    LittleCluster,
+    Node,
+    height,
+    published,
+    until,
+)
 from tests.scenarios.stranger_attacks import SIEGE, Attack, Besieger
 
 pytestmark = pytest.mark.long
@@ -64,7 +71,7 @@ class Besieged:
         """
         since, most = self.victim.events.mark(), 0
         began_s, before_s = time.monotonic(), self.besieger.cpu_s()
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + WAIT_S
         while len(published(self.victim, since)) < ROUNDS:
             assert self.victim.running.poll() is None, self.victim.last_words()
             assert time.monotonic() < deadline_s, self.victim.last_words()

@@ -77,7 +77,7 @@ class World:
 
     def arrived(self, receiver: int, flow: int) -> tuple[int, float]:
         """(how many, mean milliseconds) once there was time for all of them."""
-        sleep((DATAGRAMS * GAP_NS + 150 * MS) / NS)
+        sleep((DATAGRAMS * GAP_NS + 500 * MS) / NS)
         report: Report = self.lines[receiver].ask(None)
         found = report.arrived.get(flow, Arrivals())
         return found.count, found.delay_ns_mean / MS

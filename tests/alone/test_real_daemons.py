@@ -21,7 +21,7 @@ from simnet.results.run import run
 from simnet.world.scenario import Scenario
 from simnet.world.scenario_file import as_text
 
-WAIT_S = 40.0
+WAIT_S = 120.0
 NODES = 2  # of the runs that are cut off
 QUICK = {
     "name": "real",
@@ -189,7 +189,7 @@ class Family:
 
     def survivors(self) -> list[psutil.Process]:
         """Waits a moment: an end takes some milliseconds."""
-        alive: list[psutil.Process] = psutil.wait_procs(self.members, timeout=10)[1]
+        alive: list[psutil.Process] = psutil.wait_procs(self.members, timeout=WAIT_S)[1]
         return alive
 
     def inhabited(self) -> set[str]:
@@ -252,7 +252,7 @@ def test_neither_ctrl_c_nor_a_crash_leaves_processes_namespaces_or_devices(
     assert any(scratch.glob("0-*/chain"))  # the disk as it was
     family.members[-1].suspend()  # the stopped, too, must go
     family.tool.send_signal(how)
-    assert family.tool.wait(15) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    assert family.tool.wait(WAIT_S) == (130 if how == signal.SIGINT else -signal.SIGKILL)
     assert family.survivors() == []
     # without a process or a descriptor a namespace is gone, and its device with it
     assert family.inhabited() == set()
@@ -275,7 +275,7 @@ def test_a_cluster_outlives_its_command_and_goes_down(tmp_path: Path) -> None:
             supervisor.up(scenario, directory)
     finally:
         assert supervisor.down(directory)["stopped"]
-    assert psutil.wait_procs(members, timeout=10)[1] == []
+    assert psutil.wait_procs(members, timeout=WAIT_S)[1] == []
     assert not supervisor.down(directory)["stopped"]
     assert (directory / "node-0" / "chain").is_dir()
 
@@ -289,8 +289,8 @@ def test_a_command_that_is_asked_to_end_takes_its_supervisor_along(tmp_path: Pat
         while not log.exists() or not (children := psutil.Process(command.pid).children()):
             assert command.poll() is None
         command.terminate()
-        assert command.wait(30) == 128 + signal.SIGTERM
-    assert psutil.wait_procs(children, timeout=10)[1] == []
+        assert command.wait(WAIT_S) == 128 + signal.SIGTERM
+    assert psutil.wait_procs(children, timeout=WAIT_S)[1] == []
     assert not (directory / "cluster.json").exists()
 
 

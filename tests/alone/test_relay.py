@@ -20,6 +20,7 @@ THERE, BACK = (0, 1), (1, 0)
 SLOW = LinkState(LinkModel(latency_ns=60 * MS))
 QUICK = LinkState(LinkModel(latency_ns=1 * MS))
 CONNECTIONS = 100
+ECHOES = 5
 PAYLOAD = bytes(range(256)) * 400
 
 
@@ -61,7 +62,7 @@ def caller(internet: Internet) -> Iterator[socket.socket]:
         with socket.create_connection(
             ("127.0.0.1", port_of(internet.addresses.dial(0, 1)))
         ) as caller:
-            caller.settimeout(5)
+            caller.settimeout(60)
             yield caller
         thread.join()
 
@@ -76,19 +77,24 @@ def echo_ms(caller: socket.socket, payload: bytes = b"x") -> float:
     return (monotonic() - began_s) * 1000
 
 
+def quickest_ms(caller: socket.socket, payload: bytes = b"x") -> float:
+    """Of some: whatever else a machine does makes an echo later, never earlier."""
+    return min(echo_ms(caller, payload) for _ in range(ECHOES))
+
+
 def test_an_echo_takes_both_ways_latency(internet: Internet, caller: socket.socket) -> None:
-    assert 2 <= echo_ms(caller) < 50
+    assert 2 <= quickest_ms(caller) < 50
     internet.set_links({THERE: SLOW})
-    assert 61 <= echo_ms(caller) < 110
+    assert 61 <= quickest_ms(caller) < 110
     internet.set_links({BACK: SLOW})
-    assert 120 <= echo_ms(caller) < 170
+    assert 120 <= quickest_ms(caller) < 170
 
 
 def test_a_link_has_its_rate_and_a_lost_packet_is_a_late_one(
     internet: Internet, caller: socket.socket
 ) -> None:
     internet.set_links({THERE: LinkState(LinkModel(bits_per_s=4_000_000))})
-    assert 200 <= echo_ms(caller, PAYLOAD) < 300  # 102,400 bytes
+    assert 200 <= quickest_ms(caller, PAYLOAD) < 300  # 102,400 bytes
     internet.set_links({THERE: LinkState(LinkModel(latency_ns=10 * MS, loss_ppm=500_000))})
     assert echo_ms(caller, PAYLOAD) > 50  # every other of 71 packets again, and some again
 
@@ -110,6 +116,7 @@ def test_nothing_passes_a_shut_link_and_all_of_it_comes_when_it_opens(
     with pytest.raises(TimeoutError):
         caller.recv(10)
     internet.set_links({THERE: QUICK})
+    caller.settimeout(60)
     assert caller.recv(10) == b"late"
 
 
@@ -136,6 +143,6 @@ def test_as_many_nodes_as_may_be_have_ports_of_their_own_and_connections(tmp_pat
         for ends in pairs[:CONNECTIONS]:
             address = ("127.0.0.1", port_of(internet.addresses.dial(*ends)))
             stack.enter_context(socket.create_connection(address))
-        deadline_s = monotonic() + 30
+        deadline_s = monotonic() + 120
         while internet.counts()["connections"] < CONNECTIONS:
             assert monotonic() < deadline_s

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_demo_tells_where_the_page_is_and_serves_it_until_ctrl_c(tmp_path: Path) -> None:
     [port] = free_ports(1)
-    arguments = f"--browser --browser-port {port} --rounds 1 --nodes 3 --dir {tmp_path / 'd'}"
+    arguments = f"--browser --browser-port {port} --rounds 1 --nodes 1 --dir {tmp_path / 'd'}"
     # -o: the virtual environment is this one, set up already
     demo = subprocess.Popen(
         ["make", "-o", ".venv/.ready", "demo", f"BIN={Path(sys.executable).parent}"]

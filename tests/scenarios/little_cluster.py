@@ -40,7 +40,7 @@ from daa_node.training.data_config import DataConfig
 from daa_node.training.model_config import ModelConfig
 from daa_node.updates.config import UpdatesConfig
 
-WAIT_S = 60.0  # for anything that a machine with both cores busy does in a few seconds
+WAIT_S = 180.0  # for anything that a machine does in a few seconds that computes nothing else
 LOOK_S = 0.002  # between two looks at an event log: a moment of a round lasts a few of these
 ENDED_S = 40.0  # a drain's own bound, twice
 
@@ -69,11 +69,14 @@ class EventFile:
 
     path: Path
     seen: list[Event] = field(default_factory=list)
+    rounds: list[tuple[int, Event]] = field(default_factory=list)  # finalized; where in `seen`
     _offset: int = 0
 
     def read(self) -> list[Event]:
         """What was written since the last read."""
         try:
+            if self.path.stat().st_size == self._offset:  # as most looks find it
+                return []
             with self.path.open("rb") as file:
                 file.seek(self._offset)
                 payload = file.read()
@@ -82,6 +85,8 @@ class EventFile:
         whole = payload[: payload.rfind(b"\n") + 1]
         self._offset += len(whole)
         new = [json.loads(line) for line in whole.splitlines()]
+        rounds = (at for at, event in enumerate(new) if event["name"] == "round_finalized")
+        self.rounds += [(len(self.seen) + at, new[at]) for at in rounds]
         self.seen += new
         return new
 
@@ -216,7 +221,8 @@ def until(what: str, holds: Callable[[], Any], nodes: list[Node], wait_s: float 
 
 def published(node: Node, since: int = 0) -> list[Event]:
     """The vertices that the node published after `since`, caught-up ones included."""
-    return [e for e in node.events.since(since) if e["name"] == "round_finalized"]
+    node.events.read()
+    return [event for at, event in node.events.rounds if at >= since]
 
 
 def heights(node: Node) -> Iterator[int]:

@@ -20,7 +20,7 @@ al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
 """
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -146,6 +146,7 @@ class Disk:
         self.befallen = self.drive.befallen
         self.fails_at, self.slow_down = self.drive.fails_at, self.drive.slow_down
         self.files: dict[str, bytes] = {}  # as readers see them
+        self.names: defaultdict[str, dict[str, None]] = defaultdict(dict)  # of them, by folder
         self.inodes: dict[str, File] = {}  # the same
         self.folders: set[str] = set()  # that have ever had a file
         self._pending: dict[str, dict[str, Pending]] = {}  # by folder and path
@@ -206,6 +207,7 @@ class Disk:
         self.mounts += 1
         self.files.clear()
         self.inodes.clear()
+        self.names.clear()
         self._pending.clear()
         for path, content in (copy or {}).items():
             self._see(path, _durable(content))
@@ -313,12 +315,15 @@ class Disk:
         self._see(path, file)
 
     def _see(self, path: str, file: File | None) -> None:
+        folder, _, name = path.rpartition("/")
         if file is None:
             self.files.pop(path, None)
             self.inodes.pop(path, None)
+            self.names[folder].pop(name, None)
         else:
             self.files[path], self.inodes[path], file.path = file.content, file, path
-            self.folders.add(folder_of(path))
+            self.folders.add(folder)
+            self.names[folder][name] = None
 
     def _change(self, file: File, content: bytes) -> None:
         if file.content is file.durable:

@@ -143,7 +143,7 @@ class MemoryPacks:
         if self._folder not in disk.folders:
             return []
         start = f"{self._folder}/"
-        files = {path[len(start) :]: c for path, c in disk.files.items() if path.startswith(start)}
+        files = {name: disk.files[start + name] for name in disk.names[self._folder]}
         heads = {name: self._open(name, content) for name, content in files.items()}
         replaced = {name for head in heads.values() for name in head.replaces}
         if not self._is_tidy:

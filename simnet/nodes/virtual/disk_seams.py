@@ -54,9 +54,7 @@ class MemoryStore:
         return await self._packs.merge()
 
     async def record_names(self, kind: str, packed: bool = True) -> list[str]:
-        start = _path(self._folder, kind, "")
-        files = (await self._mount.read()).files
-        loose = {path[len(start) :] for path in files if path.startswith(start)}
+        loose = (await self._mount.read()).names[f"{self._folder}/{kind}"].keys()
         return sorted(loose | self._packs.names(kind) if packed else loose)
 
     async def packed_count(self, kind: str, but: Collection[str]) -> int:

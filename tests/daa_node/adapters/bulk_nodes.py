@@ -185,6 +185,6 @@ async def nodes(
 
 
 async def until(true: Callable[[], bool]) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         while not true():
             await trio.sleep(0.005)

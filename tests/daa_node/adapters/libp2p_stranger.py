@@ -53,10 +53,10 @@ class Subject(Target):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
-    async def lives(self) -> bool:
-        """Whether an honest newcomer gets its echo within six seconds."""
+    async def lives(self, within_s: float = 30.0) -> bool:
+        """Whether an honest newcomer gets its echo in time."""
         answer = b""
-        with trio.move_on_after(6.0):
+        with trio.move_on_after(within_s):
             try:
                 async with session_with(self) as session:
                     stream = await opened(session, "/echo")

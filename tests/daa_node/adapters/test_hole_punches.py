@@ -34,7 +34,7 @@ async def meet(own: Endpoint, other: Endpoint) -> trio.SocketStream:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         await door.bind(own)
         door.listen()
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             return trio.SocketStream((await door.accept())[0])
 
 
@@ -209,7 +209,7 @@ async def test_one_refusal_after_the_other_ends_in_time(monkeypatch: pytest.Monk
     monkeypatch.setattr("daa_node.adapters.simultaneous_open.TRY_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as door:
         place = door.getsockname()
-    with trio.fail_after(5), pytest.raises(Unavailable, match="refused"):
+    with trio.fail_after(30), pytest.raises(Unavailable, match="refused"):
         await cross(("127.0.0.1", 0), place)
 
 

@@ -27,7 +27,7 @@ async def test_neighbours_on_the_local_network_find_each_other_when_they_may() -
         transport(3, mdns=True) as two,
         transport(4) as quiet,
     ):
-        with trio.fail_after(8):
+        with trio.fail_after(30):
             while two.peer_id not in one.connected():
                 await trio.sleep(0.05)
         assert quiet.connected() == []
@@ -36,7 +36,7 @@ async def test_neighbours_on_the_local_network_find_each_other_when_they_may() -
 async def test_who_announces_a_name_is_told_of_on_the_local_network_too() -> None:
     name = "/dns4/127.example.org/tcp/4001"  # heard on loopback alone
     async with transport(5, mdns=True, announce=(name,)) as named:
-        with trio.fail_after(8):
+        with trio.fail_after(30):
             heard: list[Address] = []
             async with trio.open_nursery() as nursery:
 

@@ -103,12 +103,13 @@ async def test_who_pings_faster_than_the_pace_waits_and_takes_no_more_streams_th
             while True:
                 answered += len(await stream.read(65536)) / 32
         assert ANSWERS_BURST <= answered < ANSWERS_BURST + 10
-        others = [await stays_open(stock, ours) for _ in range(STREAMS_MAX)]
-        assert others == [True] * (STREAMS_MAX - 1) + [False]
+        others = [await stays_open(stock, ours) for _ in range(STREAMS_MAX - 1)]
+        assert all(others)
+        assert not await stays_open(stock, ours, 60.0)
 
 
-async def stays_open(stock: IHost, ours: Libp2pTransport) -> bool:
-    with trio.move_on_after(0.3):
+async def stays_open(stock: IHost, ours: Libp2pTransport, within_s: float = 0.3) -> bool:
+    with trio.move_on_after(within_s):
         try:
             await (await opened(stock, ours, PING)).read(32)
         except (StreamError, HostException):
@@ -121,5 +122,5 @@ async def test_half_a_ping_and_the_end_is_answered_by_the_end() -> None:
         stream = await opened(stock, ours, PING)
         await stream.write(bytes(31))
         await stream.close()
-        with trio.fail_after(2):
+        with trio.fail_after(30):
             assert await all_of(stream) == b""

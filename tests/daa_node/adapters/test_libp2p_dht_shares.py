@@ -53,7 +53,7 @@ async def test_many_streams_of_one_peer_take_nobody_elses_place(trick: object) -
                 stream = await rude.open_stream(ours.peer_id, KAD)
                 nursery.start_soon(trick, stream, ours)  # type: ignore[arg-type]
             await trio.sleep(0.5)
-            with trio.fail_after(5):
+            with trio.fail_after(30):
                 assert all([await answered(honest, ours) for _ in range(STREAMS)])
             nursery.cancel_scope.cancel()
 
@@ -67,7 +67,7 @@ async def test_one_peer_asks_through_its_own_places_one_after_another() -> None:
         with trio.move_on_after(0.3):
             assert not await waiting.receive_some(65536)
         await held[0].aclose()
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             assert await waiting.receive_some(65536)
 
 
@@ -76,5 +76,5 @@ async def test_a_request_larger_than_any_of_ours_ends_its_stream() -> None:
         await rude.dial(ours.addresses()[0])
         stream = await rude.open_stream(ours.peer_id, KAD)
         await stream.send_all(encode_varint_prefixed(bytes(REQUEST_BYTES_MAX + 1)))
-        with trio.fail_after(5), pytest.raises(trio.BrokenResourceError):
+        with trio.fail_after(30), pytest.raises(trio.BrokenResourceError):
             await stream.receive_some(100)

@@ -47,7 +47,7 @@ async def rude_peer(
     async with transport(3) as rude:
         rude.set_handler(MESHSUB, deaf)
         await rude.dial(ours.addresses()[0])
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while rude._id not in pubsub_of(ours).peer_queues:
                 await trio.sleep(0.05)
         yield await rude.open_stream(ours.peer_id, MESHSUB)

@@ -278,7 +278,7 @@ async def test_cancelled_training_makes_room_for_the_next_order_at_once(tmp_path
         with trio.move_on_after(0.3) as scope:
             await trainer.train_and_seal(order(base, steps_max=10**9))
         assert scope.cancelled_caught
-        with trio.fail_after(3):
+        with trio.fail_after(30):
             assert await trainer.evaluate(base) > 0
         assert trainer.restarts == 0
 
@@ -369,7 +369,7 @@ def test_no_worker_outlives_its_daemon(tmp_path: Path, suspended: bool) -> None:
         os.kill(worker, signal.SIGSTOP)
     daemon.kill()
     daemon.wait()
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while _is_alive(worker):
         assert time.monotonic() < deadline_s, "the worker is an orphan"
         time.sleep(0.02)

@@ -188,7 +188,7 @@ def test_of_two_tags_given_at_once_both_are_kept(
         second = subprocess.Popen([*tag, "second", "2"], stdout=subprocess.DEVNULL)
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(timeout=4)  # it waits for the first one to be done
-    assert second.wait(timeout=30) == 0
+    assert second.wait(timeout=60) == 0
     assert command("checkpoint", "tag", "first", "1", "--dir", node).code == 0
     said = json.loads(command("checkpoint", "tags", "--json", "--dir", node).out)["tags"]
     assert [each["name"] for each in said] == ["first", "second"]
@@ -310,24 +310,31 @@ def test_a_port_that_is_taken_is_told_before_anything_is_made(tmp_path: Path) ->
 @pytest.mark.long
 def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) -> None:
     directory = tmp_path / "d"
-    words = [*DEMO, "--nodes", "3", "--rounds", "2", "--dir", str(directory), "--json"]
-    first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    words = [*DEMO, "--nodes", "2", "--rounds", "5", "--dir", str(directory), "--json"]
+    first = subprocess.Popen(
+        words,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # whoever runs tests in the background has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert first.stderr is not None
     for line in first.stderr:
         if line.startswith("round 0/"):
             break
     before = shared_memory()
-    family = whole_family(first.pid, 6)  # three daemons, each with its trainer
+    family = whole_family(first.pid, 4)  # two daemons, each with its trainer
     os.killpg(first.pid, signal.SIGINT)
     told = first.stderr.read()
-    assert first.wait(30) == 130
+    assert first.wait(60) == 130
     assert "goes on" in told
     assert not left_of(family)
     assert not left_in_memory(before)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert [line["height"] for line in answer["rounds"]] == [1, 2]
+    assert [line["height"] for line in answer["rounds"]] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.long
@@ -363,7 +370,7 @@ def test_a_daemon_that_falls_again_and_again_is_reported_with_its_last_words(
     tmp_path: Path,
 ) -> None:
     directory = tmp_path / "d"
-    words = [*DEMO, "--nodes", "3", "--rounds", "50", "--dir", str(directory)]
+    words = [*DEMO, "--nodes", "2", "--rounds", "50", "--dir", str(directory)]
     demo = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert demo.stdout is not None
     for line in demo.stdout:
@@ -373,7 +380,7 @@ def test_a_daemon_that_falls_again_and_again_is_reported_with_its_last_words(
     victim = next(pid for pid in family if str(directory / "node-1") in command_line(pid))
     (directory / "node-1" / "config.yaml").write_text("nonsense: true\n")
     os.kill(victim, signal.SIGKILL)
-    said, told = demo.communicate(timeout=120)
+    said, told = demo.communicate(timeout=240)
     assert demo.returncode == 1
     assert "node-1 is gone (SIGKILL)" in said
     assert f"the daemon in {directory / 'node-1'} ended (exit code 2), " in told
@@ -381,7 +388,7 @@ def test_a_daemon_that_falls_again_and_again_is_reported_with_its_last_words(
     assert not left_of(family)
 
 
-def whole_family(pid: int, size: int, within_s: float = 20.0) -> list[int]:
+def whole_family(pid: int, size: int, within_s: float = 60.0) -> list[int]:
     """Its descendants, once there are so many; one that died is started again by its parent."""
     deadline_s = time.monotonic() + within_s
     while len(family := descendants(pid)) < size:
@@ -390,7 +397,7 @@ def whole_family(pid: int, size: int, within_s: float = 20.0) -> list[int]:
     return family
 
 
-def left_of(family: list[int], within_s: float = 20.0) -> list[int]:
+def left_of(family: list[int], within_s: float = 60.0) -> list[int]:
     """Which of these processes outlive the wait; a worker ends itself when its daemon is gone."""
     deadline_s = time.monotonic() + within_s
     while left := [pid for pid in family if is_alive(pid)]:
@@ -437,7 +444,7 @@ def shared_memory() -> set[str]:
     return set(os.listdir("/dev/shm"))
 
 
-def left_in_memory(before: set[str], within_s: float = 20.0) -> set[str]:
+def left_in_memory(before: set[str], within_s: float = 60.0) -> set[str]:
     """What is new and stays; what tests beside this one share comes and goes."""
     deadline_s = time.monotonic() + within_s
     while left := shared_memory() - before:

@@ -163,14 +163,14 @@ def test_strangers_do_their_worst_and_the_rounds_go_on(gateway: Path) -> None:
                 said = standing(gateway)["gateway"]
                 assert said["connections"] <= SOCKETS_MAX
         time.sleep(max(0.0, began_s + ATTACK_S - time.monotonic()))
+        until(gateway, "two rounds more", lambda said: said["height"] >= before["height"] + 2)
     finally:
         for stranger in strangers:
             stranger.close()
     after = standing(gateway)
-    assert after["height"] >= before["height"] + 2
     assert after["gateway"]["failure"] is None
     assert fetch(gateway, "/")[0].status == 200
-    assert slowest_s < 10.0  # an honest visitor waits behind those who wait in the kernel
+    assert slowest_s < 20.0  # an honest visitor waits behind those who wait in the kernel
     events = json.loads(daa_node("logs", "-n", "2000", "--json", "--dir", gateway).stdout)["events"]
     names = {event["name"] for event in events}
     assert not names & {"visit_failed", "gateway_failed", "page_missing", "descriptors_short"}

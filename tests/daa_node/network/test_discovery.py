@@ -262,7 +262,7 @@ async def test_who_is_where_the_genesis_says_has_its_record_kept_by_others_at_it
 
 
 async def until_record(node: Neighbour, key: str) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         while await node.transport.get_record(key) is None:
             await trio.sleep(0.1)
 
@@ -486,6 +486,6 @@ async def test_a_node_that_stops_while_it_greets_a_peer_just_stops() -> None:
     async with running(other):
         async with running(ours):
             await ours.transport.dial(other.address)
-            with trio.fail_after(5):
+            with trio.fail_after(30):
                 await greeting.wait()
         assert ours.transport.connected() == []
