@@ -248,26 +248,30 @@ class BlobServer:
 
     async def _send_whole(self, stream: FrameStream, frame: Piece) -> None:
         votes = self._votes(stream.node_id)
+        weight = len(frame) if self.limits is None else self.limits.weigh(frame)
         with self.upload.sends(stream.node_id, len(frame)) if votes else nullcontext():
             up = None if self.limits is None else self.limits.up
-            if up is not None and not up.take_at_once(len(frame)):
-                await patiently(stream, partial(up.take, len(frame)))
+            if up is not None and not up.take_at_once(weight):
+                await patiently(stream, partial(up.take, weight))
             await stream.send_frame(frame)
-        self._note_left(len(frame))
+        self._note_left(len(frame), weight)
 
     async def _send_pieces(self, stream: FrameStream, answer: Answer, frame: Piece) -> None:
+        weight = len(frame) if self.limits is None else self.limits.weigh(frame)
+
         async def send(piece: Piece) -> None:
-            if self.limits is not None and not self.limits.up.take_at_once(len(piece)):
-                await self.limits.up.take(len(piece))
+            share = weight * len(piece) // len(frame)
+            if self.limits is not None and not self.limits.up.take_at_once(share):
+                await self.limits.up.take(share)
             await stream.send_frame(piece)
 
         await answer.send(send, in_pieces(frame))
-        self._note_left(len(frame), to_stranger=True)
+        self._note_left(len(frame), weight, to_stranger=True)
 
-    def _note_left(self, size_bytes: int, to_stranger: bool = False) -> None:
+    def _note_left(self, size_bytes: int, weight: int, to_stranger: bool = False) -> None:
         self.sent_bytes += size_bytes
         if self.limits is not None:
-            self.limits.count(size_bytes, to_stranger)
+            self.limits.count(weight, to_stranger)
 
     async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)
