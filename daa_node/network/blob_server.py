@@ -16,7 +16,7 @@ it by number; to look for it finds nothing, and it is offered to nobody, before 
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,13 +54,15 @@ from daa_node.wire.blob_messages import (
     encode_shared,
     lay_out_chunks,
 )
-from daa_node.wire.limits import FRAME_BYTES_MAX, KIB
+from daa_node.wire.limits import FRAME_BYTES_MAX, KIB, MIB
 
 # The kind under which a snapshot's states are served chunk by chunk from records.
 SNAPSHOTS = "snapshots"
 CHUNKS, MANIFESTS = "chunks", "manifests"  # kinds of records in the store of snapshots
-# A round touches a few blobs a peer; a manifest of the largest blob takes 20 MB decoded.
-OPEN_BLOBS_MAX = 32
+OPEN_BLOBS_MAX = 32  # a round touches a few blobs a peer
+OPEN_BYTES_MAX = 96 * MIB  # of them all; two of the largest
+# A manifest, encoded and decoded, which chunks were hashed, and of a snapshot which are here.
+OPEN_BYTES_A_CHUNK = 320
 # Answers under construction at once in a busy round; more are made and dropped again.
 BUFFERS_KEPT_MAX = 4
 # How old our own answer to "which chunks do you have" may be: the listing reads a directory.
@@ -96,6 +98,10 @@ class _OpenBlob:
     checked: set[int] = field(default_factory=set)  # chunks whose bytes we have hashed
     have: frozenset[int] | None = None
     listed_s: float = float("-inf")
+
+
+def _held_bytes(blobs: Iterable[_OpenBlob]) -> int:
+    return OPEN_BYTES_A_CHUNK * sum(len(blob.manifest.sizes) for blob in blobs)
 
 
 class BlobServer:
@@ -382,7 +388,12 @@ class BlobServer:
                 raise _Refuse(Refusal.UNKNOWN)
             blob = _OpenBlob(manifest, manifest.encode())
             self._open[(kind, root)] = blob
-            while len(self._open) > OPEN_BLOBS_MAX:
+            while (
+                len(self._open) > OPEN_BLOBS_MAX
+                or _held_bytes(self._open.values()) > OPEN_BYTES_MAX
+            ):
+                if len(self._open) == 1:
+                    break  # that is being served
                 self._open.popitem(last=False)
         self._open.move_to_end((kind, root))
         return blob
