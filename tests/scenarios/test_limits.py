@@ -79,7 +79,7 @@ def test_a_cap_and_a_budget_hold_a_real_daemon_s_bulk_and_nothing_else(
         if sent is not None:
             looks.append((began_s, time.monotonic(), sent))
         spreads = [e for e in limited.events.since(0) if e["name"] == "update_spread"]
-        return sum(spread["sent_bytes"] for spread in spreads) >= 2 * UPDATE_BYTES
+        return sum(int(spread["sent_bytes"]) for spread in spreads) >= 2 * UPDATE_BYTES
 
     until("it uploads twice", has_contributed, cluster.nodes, 2 * ROUND_S)
     allowed = (1 + LETTERS_SHARE) * CAP_MBIT_S * MBIT_BYTES

@@ -44,7 +44,10 @@ def scenario(limits: Mapping[str, float], **work: Any) -> Scenario:
     )
 
 
-@pytest.mark.parametrize(("way", "parameters"), [("up", 10**9), ("down", 5 * 10**8)])
+@pytest.mark.parametrize(
+    ("way", "parameters"),
+    [("up", 10**9), pytest.param("down", 5 * 10**8, marks=pytest.mark.long)],
+)
 def test_a_cap_holds_in_any_half_minute_and_is_raised_while_the_daemon_runs(
     simnet_cluster: RunCluster, way: str, parameters: int
 ) -> None:
@@ -95,6 +98,7 @@ def answer_bytes(world: Scenario) -> int:
     return SPREAD_BATCH_MAX * nominal.weigh_part(job.updates.chunk_bytes)
 
 
+@pytest.mark.long
 def test_spent_data_stop_blobs_and_no_votes_until_there_is_more_or_midnight(
     simnet_cluster: RunCluster,
 ) -> None:
