@@ -5,7 +5,8 @@
 
 1. heap: one author, so many receivers, 40 chunks of 256 KiB over uplinks of 100 Mbit/s; the time
    until the last one is whole stands over what the author's uplink takes for one copy. The same
-   again with a quarter of the receivers liars, who claim every chunk and answer nothing for long.
+   again with a quarter of the receivers liars, who claim whatever they are offered as soon as they
+   are, and answer nothing for long.
 2. real: `benchmarks/outer_sync.py` with one daemon more than receivers, on loopback; each tells
    at a round's end how much of its contribution it has sent (`update_spread` in its log).
 """

@@ -17,7 +17,8 @@ has no other way to it: it names such orphans, is told who else has them, and ge
 holders it knows and that were offered to nobody for as long; each time twice as many copies may go
 out. So one who takes its part and keeps it, or claims what it does not give, costs the others one
 patience and us one copy, and f of them together as many patiences as f has binary digits. Claims to
-what was never offered change nothing.
+what was never offered change nothing. Of what nobody else has, a fetcher gets an even share until
+others say that they have it from there, so that who claims at once takes no more than that.
 
 Invariants, checked after every step:
   * no fetcher is offered more than OFFERS_MAX chunks that it does not have yet;
@@ -110,6 +111,8 @@ class _Fetcher:
     told: dict[NodeId, int] = field(default_factory=dict)  # of whom, and what they had
     place: bytes = b""  # its own: where copies for it begin
     taken: int = 0  # how many of what it was offered it then had
+    kept: int = 0  # mask of what it took, and nobody else says that it has
+    kept_since_s: float = 0.0  # since when there is any, or more may be kept all the same
     named: int = 0  # how often others were told of it beside their neighbours
 
     def note_wait(self, wait_s: float) -> None:
@@ -143,6 +146,10 @@ class Spread:
         self._news = 0
         share, room = -(-chunk_count // max(1, receivers)), OFFERS_MAX // max(1, receivers)
         self._start = max(1, min(OFFERS_START, share, room))
+        self._receivers = receivers
+        self._joined_s = -inf  # when the last fetcher came
+        self._lone = 0  # mask of chunks that only one says that it has
+        self._takers: dict[int, _Fetcher] = {}  # of these
         self._patience = Patience()
 
     def tell(
@@ -154,7 +161,7 @@ class Spread:
         """
         fetcher = self._fetchers.get(peer)
         if fetcher is None:
-            fetcher = self._welcome(peer)
+            fetcher, self._joined_s = self._welcome(peer), now_s
         self._note_held(fetcher, have & self._all, now_s)
         self._call_back(now_s)
         for index in self._choice(fetcher, orphans, now_s):
@@ -170,6 +177,7 @@ class Spread:
         fetcher = self._fetchers.pop(peer, None)
         if fetcher is not None:
             self._take_back(fetcher, list(fetcher.out_s))
+            self._forgive(fetcher)
             for other in self._fetchers.values():
                 other.near = [place for place in other.near if place[1] != peer]
 
@@ -200,12 +208,20 @@ class Spread:
         gained = have & ~fetcher.held
         if not gained:
             return
+        for index in indices_of(gained & self._lone):
+            self._takers.pop(index).kept &= ~(1 << index)
+        self._lone &= ~gained
         fetcher.held |= gained
         self._news += 1
         fetcher.changed = self._news
         for index in [index for index in fetcher.out_s if gained >> index & 1]:
             wait_s = now_s - fetcher.out_s.pop(index)
             fetcher.taken += 1
+            if not self._brought >> index & 1:
+                self._takers[index] = fetcher
+                self._lone |= 1 << index
+                fetcher.kept_since_s = fetcher.kept_since_s if fetcher.kept else now_s
+                fetcher.kept |= 1 << index
             self._patience.took(wait_s)
             fetcher.note_wait(wait_s)
         for index in indices_of(gained & self._offered & ~self._brought):
@@ -236,7 +252,7 @@ class Spread:
         """What it may be offered, best first."""
         mine = fetcher.held | mask_of(fetcher.out_s)
         unoffered = (index for index in self._unoffered if not mine >> index & 1)
-        yield from list(islice(unoffered, OFFERS_MAX))
+        yield from list(islice(unoffered, self._room_of(fetcher, now_s)))
         limit_s, others = self._patience.limit_s, self._brought & ~fetcher.held
         strangers = [
             (node, fresh, other)
@@ -255,6 +271,29 @@ class Spread:
                     yield index
         if not self._is_author:
             yield from self._copies(fetcher)
+
+    def _room_of(self, fetcher: _Fetcher, now_s: float) -> int:
+        """How much of what nobody has it may get.
+
+        Who claims at once what it is offered looks quicker than all others, and would soon have
+        most of a blob: as long as nobody has it from there, it gets an even share, and as much
+        again after each patience.
+        """
+        if not self._is_author:
+            return OFFERS_MAX
+        limit_s = self._patience.limit_s
+        if fetcher.kept and now_s - fetcher.kept_since_s > limit_s:
+            self._forgive(fetcher)
+        all_are_here = now_s - self._joined_s > limit_s
+        among = max(len(self._fetchers), 0 if all_are_here else self._receivers)
+        keeps = (fetcher.kept | mask_of(fetcher.out_s)).bit_count()
+        return min(OFFERS_MAX, max(0, -(-self._chunk_count // among) - keeps))
+
+    def _forgive(self, fetcher: _Fetcher) -> None:
+        for index in indices_of(fetcher.kept):
+            del self._takers[index]
+        self._lone &= ~fetcher.kept
+        fetcher.kept = 0
 
     def _copies(self, fetcher: _Fetcher) -> Iterator[int]:
         """Of the others each that it lacks, beginning anywhere: not all the same ones at once."""

@@ -35,6 +35,7 @@ class BulkWiring:
             parts.work_store,
             parts.events,
         )
+        self.limits.weigh = parts.weigh_frame
         self._bulk = parts.make_bulk(directory.node_of, contacts.blame)
         swarm = Swarm(UnderWay(), self._member_source, lambda: parts.entropy.bytes(SALT_BYTES))
         self.spreading = Spreading(lambda: len(directory.members()), swarm, parts.slowness)

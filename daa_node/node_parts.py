@@ -21,6 +21,7 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.network.config import NetworkConfig
 from daa_node.network.hole_punching import Punches
 from daa_node.network.port_mapping import HomeRouter
+from daa_node.network.untaken import Piece
 from daa_node.observability.events import EventLog
 from daa_node.rounds.first_weights import ReadFile
 from daa_node.seams import (
@@ -115,3 +116,4 @@ class NodeParts:
     network_now: Callable[[], NetworkConfig] | None = None  # its settings change while it runs
     anchor: VertexId | None = None  # of the one past that the operator trusts
     slowness: float = 1.0  # so many times longer a chunk takes, where each stands for many
+    weigh_frame: Callable[[Piece], int] = len  # bytes that a frame of the bulk channel stands for

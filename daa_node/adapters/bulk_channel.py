@@ -35,9 +35,9 @@ import trio
 
 from daa_dag.ids import NodeId
 from daa_node.adapters.bulk_arrivals import Arrivals
-from daa_node.adapters.bulk_dialer import EndpointDialer
+from daa_node.adapters.bulk_dialer import EndpointDialer, near
 from daa_node.adapters.bulk_places import SESSIONS_MAX, SessionPlaces
-from daa_node.adapters.bulk_sockets import host_at, host_of, is_address, read_up_to, tune
+from daa_node.adapters.bulk_sockets import host_at, host_of, read_up_to, tune
 from daa_node.adapters.descriptors import Gate, Shortage, serve
 from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.sealed_stream import (
@@ -78,6 +78,7 @@ from daa_node.seams import (
 )
 from daa_node.wire.blob_messages import BLOB_REQUEST_BYTES_MAX
 from daa_node.wire.framing import read_message_or_end, write_message
+from daa_node.wire.hosts import is_host
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
 
@@ -183,7 +184,9 @@ class BulkChannel:
         try:
             with _in_time("open a session"):
                 keys = await self._agree(control, remote)
-            stream, way = await self._dialer.dial(peer_id, keys), "dialled"
+            named = near(keys.endpoints, self._transport.network_of(peer_id))
+            stream = await self._dialer.dial(peer_id, replace(keys, endpoints=named))
+            way = "dialled"
             if stream is None:
                 stream, way = await self._be_dialled(control, keys, peer_id), "dialled_by_peer"
             handed_over = stream is None
@@ -291,7 +294,7 @@ class BulkChannel:
         if not self._is_member(peer_id):
             return None
         where = self._transport.network_of(peer_id)
-        near = [e for e in named if is_address(e.host) and network_of(e.host) == where]
+        near = [e for e in named if is_host(e.host) and network_of(e.host) == where]
         return await self._dialer.dial(peer_id, replace(keys, endpoints=tuple(near)))
 
     async def _on_socket(self, stream: trio.SocketStream) -> None:

@@ -6,19 +6,41 @@ token, proof  -->
 
 import hmac
 from collections import OrderedDict
+from collections.abc import Iterable
 
 import trio
 
-from daa_node.adapters.bulk_sockets import is_address, read_up_to, tune
+from daa_node.adapters.bulk_sockets import read_up_to, tune
 from daa_node.adapters.sealed_stream import close_quietly
+from daa_node.adapters.simultaneous_open import is_in_reach
+from daa_node.adapters.waiting_room import network_of
 from daa_node.identity.session import PROOF_BYTES, Endpoint, SessionKeys
 from daa_node.seams import PeerId
+from daa_node.wire.hosts import is_host
 
 DIAL_TIMEOUT_S = 2.0  # one round trip and a half; who cannot be dialled is relayed instead
 DIAL_STAGGER_S = 0.05  # between endpoints: the first that works usually wins alone
 # A peer that could not be dialled is not dialled again for a minute: each attempt costs 2 s.
 UNDIALABLE_FOR_S = 60.0
 UNDIALABLE_MAX = 1024
+OTHER_PORT_LEAST = 1024  # at an address that we do not see the peer at: no host's own services
+
+
+def near(endpoints: Iterable[Endpoint], where: str) -> tuple[Endpoint, ...]:
+    """Of those that a peer names, where it may have us dial: it could look for others' open ports.
+
+    Where its connection with us comes from (`where`, see Transport.network_of), or at another
+    address of that kind: a peer on the internet names nobody in our own network, nor on our host.
+    """
+    return tuple(
+        each
+        for each in endpoints
+        if is_host(each.host)
+        and (
+            network_of(each.host) == where
+            or (each.port >= OTHER_PORT_LEAST and is_in_reach(each.host, where.split("/")[0]))
+        )
+    )
 
 
 class EndpointDialer:
@@ -32,7 +54,7 @@ class EndpointDialer:
         now_s = trio.current_time()
         if now_s < self._undialable.get(peer_id, 0.0):
             return None
-        endpoints = [e for e in keys.endpoints if is_address(e.host)]
+        endpoints = [e for e in keys.endpoints if is_host(e.host)]
         won: list[trio.SocketStream] = []
 
         async def attempt(index: int, endpoint: Endpoint) -> None:

@@ -7,6 +7,8 @@ from contextlib import suppress
 
 import trio
 
+from daa_node.wire.hosts import is_host
+
 # Unsent bytes that the kernel holds before it calls a socket writable again: trio's 16 KiB would
 # wake us for every few packets of a bulk transfer.
 NOTSENT_BYTES = 512 * 1024
@@ -49,23 +51,11 @@ async def read_up_to(stream: trio.SocketStream, size_bytes: int) -> bytes:
     return taken
 
 
-def is_address(host: str) -> bool:
-    """Peers may name addresses only: a name would let them make us ask our resolver anything.
-
-    So would the zone of an IPv6 address, which means nothing on another host.
-    """
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return "%" not in host
-
-
 def host_of(address: str) -> str | None:
     """The IP address in a multiaddr; None for a name, a relay or an unspecified address."""
     parts = address.split("/")
     if len(parts) < 3 or parts[1] not in ("ip4", "ip6") or "p2p-circuit" in parts:
         return None
-    if not is_address(parts[2]) or ipaddress.ip_address(parts[2]).is_unspecified:
+    if not is_host(parts[2]) or ipaddress.ip_address(parts[2]).is_unspecified:
         return None
     return parts[2]

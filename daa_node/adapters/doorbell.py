@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import trio
 from libp2p.peer.id import ID
 
-from daa_node.adapters.bulk_sockets import is_address, read_up_to
+from daa_node.adapters.bulk_sockets import read_up_to
 from daa_node.errors import Unavailable
 from daa_node.seams import BELL_TOKEN_BYTES, Address, PeerId
+from daa_node.wire.hosts import is_host
 
 if TYPE_CHECKING:
     from daa_node.adapters.libp2p_swarm import BoundedSwarm
@@ -66,6 +67,6 @@ class SocketDoorbell:
 
     def host_of(self, peer_id: PeerId) -> str:
         host = None if self.swarm is None else self.swarm.host_of(ID.from_base58(peer_id))
-        if host is None or not is_address(host.split("%")[0]):
+        if host is None or not is_host(host.split("%")[0]):
             raise Unavailable(f"{peer_id} is not connected, or not from an address")
         return host

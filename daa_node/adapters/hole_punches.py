@@ -29,7 +29,6 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from daa_node.adapters.budgets import Endpoint
-from daa_node.adapters.bulk_sockets import is_address
 from daa_node.adapters.libp2p_circuits import RelayedConnections
 from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.adapters.libp2p_peer_stream import PeerStream, serving
@@ -39,9 +38,10 @@ from daa_node.adapters.simultaneous_open import TRY_S, Cross, cross, is_in_reach
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.addresses import RELAYED_BY
 from daa_node.network.pace import Pace
-from daa_node.seams import ByteStream, OnFault, PeerId
+from daa_node.seams import ByteStream, IsMember, OnFault, PeerId
 from daa_node.wire import protocols, punch_messages, relay_messages
 from daa_node.wire.framing import TRUNCATED, read_message, write_message
+from daa_node.wire.hosts import is_host
 from daa_node.wire.punch_messages import PORT_FIRST, TRIES_MAX, Word, said
 from daa_node.wire.relay_messages import MESSAGE_BYTES_MAX
 
@@ -55,6 +55,7 @@ ASKED_EVERY_S, ASKED_BURST = 30.0, 3.0  # of one peer: each asks us for TRIES_MA
 ASKERS_KEPT_MAX = 1024
 AT_ONCE_MAX = 4  # holes; each may hold a socket for half a minute
 ASKED_AT_ONCE_MAX = AT_ONCE_MAX - 1  # of which others ask us: one place is for whom we ask
+STRANGERS_AT_ONCE_MAX = ASKED_AT_ONCE_MAX - 1  # and one of those is for members that ask us
 ANSWER_TIMEOUT_S = 40.0  # who draws one out holds its place no longer
 WHERE_PER_S, WHERE_BURST = 16.0, 64.0  # what a relay answers to all that ask it
 WHERE_OF_ONE_PER_S, WHERE_OF_ONE_BURST = 0.1, 8.0  # of which none takes all
@@ -72,15 +73,19 @@ class HolePunches:
         self._host: GatedHost | None = None
         self._own_end: OwnEnd = _none
         self._on_fault: OnFault = _nobody_is_told
+        self._is_member: IsMember = _nobody
         self._punched: dict[PeerId, Endpoint] = {}  # where each was reached last
         self._askers = _Askers(1 / ASKED_EVERY_S, ASKED_BURST)
         self._where_askers = _Askers(WHERE_OF_ONE_PER_S, WHERE_OF_ONE_BURST)
         self._where: Pace | None = None
         self._busy: set[PeerId] = set()  # with whom a hole is being punched
 
-    def serve(self, host: GatedHost, own_end: OwnEnd, on_fault: OnFault) -> None:
+    def serve(
+        self, host: GatedHost, own_end: OwnEnd, on_fault: OnFault, is_member: IsMember
+    ) -> None:
         """Punch, and be asked to, from now on."""
         self._host, self._own_end, self._on_fault = host, own_end, on_fault
+        self._is_member = is_member
         host.set_stream_handler(TProtocol(protocols.PUNCH), serving(self._on_stream))
 
     def is_punched(self, peer_id: PeerId) -> bool:
@@ -156,7 +161,7 @@ class HolePunches:
             raise Unavailable("busy: ask again later")
         here = self._swarm().get_connections(ID.from_base58(peer_id))
         place = next((found for each in here if (found := remote_of(each)) is not None), None)
-        if place is None or not is_address(place[0]) or place[1] < PORT_FIRST:
+        if place is None or not is_host(place[0]) or place[1] < PORT_FIRST:
             raise Unavailable("that peer is at no address that is seen here")
         return punch_messages.at(*place)
 
@@ -165,6 +170,10 @@ class HolePunches:
         peer_id = stream.peer_id
         if not self._askers.take(peer_id):
             raise Unavailable(f"asked too often: one hole in {ASKED_EVERY_S:.0f} s")
+        if not self._is_member(peer_id):
+            strangers = sum(not self._is_member(each) for each in self._busy)
+            if strangers >= STRANGERS_AT_ONCE_MAX:
+                raise Unavailable("busy: other strangers have holes punched")
         self._begin(peer_id, ASKED_AT_ONCE_MAX)
         try:
             own, other = await self._ends(peer_id)
@@ -297,6 +306,11 @@ def _relay_of(connection: INetConn) -> PeerId | None:
 
 def _none(_place: Endpoint) -> None:
     """A world without sockets."""
+
+
+def _nobody(_peer_id: PeerId) -> bool:
+    """Is a member, before a transport runs."""
+    return False
 
 
 def _nobody_is_told(_peer_id: PeerId, _fault: PeerFault) -> None:

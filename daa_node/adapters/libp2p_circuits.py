@@ -23,7 +23,6 @@ from libp2p.peer.id import ID
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
-from daa_node.adapters.bulk_sockets import is_address
 from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.adapters.libp2p_peer_stream import PeerStream, serving, set_apart
 from daa_node.adapters.libp2p_swarm import BoundedSwarm
@@ -33,6 +32,7 @@ from daa_node.network.addresses import CIRCUIT, RELAYED_BY
 from daa_node.seams import ByteStream, OnFault, PeerId
 from daa_node.wire import protocols, relay_messages
 from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.hosts import is_host
 
 OPEN_TIMEOUT_S = 10.0  # the relay may first have to welcome us
 READ_BYTES = 64 * 1024
@@ -100,7 +100,7 @@ class RelayedConnections(ITransport):
     def is_relayed(self, peer_id: PeerId) -> bool:
         """Whether we are connected with it through a relay."""
         host = self._swarm().host_of(ID.from_base58(peer_id))
-        return host is not None and not is_address(host)
+        return host is not None and not is_host(host)
 
     def _is_connected(self, peer_id: PeerId) -> bool:
         return ID.from_base58(peer_id) in self._swarm().connections

@@ -20,11 +20,11 @@ from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.utils import encode_varint_prefixed
 from multiaddr import Multiaddr
 
-from daa_node.adapters.bulk_sockets import is_address
 from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.errors import PeerFault
 from daa_node.network.pace import Pace
 from daa_node.seams import Address
+from daa_node.wire.hosts import is_host
 
 PING = "/ipfs/ping/1.0.0"
 IDENTIFY = "/ipfs/id/1.0.0"
@@ -121,6 +121,6 @@ def _as_multiaddr(endpoint: tuple[str, int] | None) -> Multiaddr | None:
     if endpoint is None:
         return None
     host, port = endpoint[0].split("%")[0], endpoint[1]
-    if not is_address(host):
+    if not is_host(host):
         return None  # behind a relay
     return Multiaddr(f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}")

@@ -148,7 +148,7 @@ class Libp2pTransport:
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()
             self.circuits.serve(parts.host, self._on_fault, self._config.relay)
-            self.punches.serve(parts.host, ends.own, self._on_fault)
+            self.punches.serve(parts.host, ends.own, self._on_fault, parts.swarm.is_member)
             parts.dht.records.judge = self._record_judge
             async with (
                 background_trio_service(parts.swarm),

@@ -20,6 +20,7 @@ UNREACHABLE_GRACE_S = 0.25
 STALLED_S, STALLED_WINDOWS = 30.0, 3.0
 # Whoever is connected and silent for longer holds up nobody; who missed a round or two still does.
 RECENT_ROUNDS = 4
+DATA_SPENT = "today's data (network.data_gb_a_day) are spent: until midnight UTC"
 
 
 class Action(StrEnum):
@@ -115,6 +116,9 @@ def _action(s: Snapshot) -> tuple[Action, str]:
         return Action.DRAIN, "asked to stop"
     if s.job_ended is not None:
         return Action.FINISH, s.job_ended
+    if s.data_spent and s.rounds_behind > 0:
+        # It could not fetch what it asks for: it votes, and asks once there are data again.
+        return Action.WAIT, f"{DATA_SPENT}; {s.rounds_behind} certified rounds are to be had then"
     if s.rounds_behind > 0:
         return Action.CATCH_UP, f"peers hold {s.rounds_behind} certified rounds that we do not"
     if not s.state_held:
@@ -132,7 +136,7 @@ def _action(s: Snapshot) -> tuple[Action, str]:
     if not s.is_contributor:
         return Action.SERVE, "not a contributor of this network"
     if s.data_spent:
-        return Action.SERVE, "today's data (network.data_gb_a_day) are spent: until midnight UTC"
+        return Action.SERVE, DATA_SPENT
     if not s.trainer_ready:
         return Action.TRAIN, f"round {s.round} is open; our worker is starting, perhaps in time"
     return Action.TRAIN, f"round {s.round} is open and a quorum is reachable"

@@ -20,7 +20,7 @@ async def frame_of(lease: Lease) -> bytes:
     frame = await lease.stream.receive_frame(lease.answer_timeout_s)
     if frame is None:
         raise Unavailable("closed the session")
-    await lease.came(len(frame))
+    await lease.came(frame)
     return frame
 
 

@@ -16,7 +16,7 @@ it by number; to look for it finds nothing, and it is offered to nobody, before 
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,13 +54,15 @@ from daa_node.wire.blob_messages import (
     encode_shared,
     lay_out_chunks,
 )
-from daa_node.wire.limits import FRAME_BYTES_MAX, KIB
+from daa_node.wire.limits import FRAME_BYTES_MAX, KIB, MIB
 
 # The kind under which a snapshot's states are served chunk by chunk from records.
 SNAPSHOTS = "snapshots"
 CHUNKS, MANIFESTS = "chunks", "manifests"  # kinds of records in the store of snapshots
-# A round touches a few blobs a peer; a manifest of the largest blob takes 20 MB decoded.
-OPEN_BLOBS_MAX = 32
+OPEN_BLOBS_MAX = 32  # a round touches a few blobs a peer
+OPEN_BYTES_MAX = 96 * MIB  # of them all; two of the largest
+# A manifest, encoded and decoded, which chunks were hashed, and of a snapshot which are here.
+OPEN_BYTES_A_CHUNK = 320
 # Answers under construction at once in a busy round; more are made and dropped again.
 BUFFERS_KEPT_MAX = 4
 # How old our own answer to "which chunks do you have" may be: the listing reads a directory.
@@ -96,6 +98,10 @@ class _OpenBlob:
     checked: set[int] = field(default_factory=set)  # chunks whose bytes we have hashed
     have: frozenset[int] | None = None
     listed_s: float = float("-inf")
+
+
+def _held_bytes(blobs: Iterable[_OpenBlob]) -> int:
+    return OPEN_BYTES_A_CHUNK * sum(len(blob.manifest.sizes) for blob in blobs)
 
 
 class BlobServer:
@@ -248,26 +254,30 @@ class BlobServer:
 
     async def _send_whole(self, stream: FrameStream, frame: Piece) -> None:
         votes = self._votes(stream.node_id)
+        weight = len(frame) if self.limits is None else self.limits.weigh(frame)
         with self.upload.sends(stream.node_id, len(frame)) if votes else nullcontext():
             up = None if self.limits is None else self.limits.up
-            if up is not None and not up.take_at_once(len(frame)):
-                await patiently(stream, partial(up.take, len(frame)))
+            if up is not None and not up.take_at_once(weight):
+                await patiently(stream, partial(up.take, weight))
             await stream.send_frame(frame)
-        self._note_left(len(frame))
+        self._note_left(len(frame), weight)
 
     async def _send_pieces(self, stream: FrameStream, answer: Answer, frame: Piece) -> None:
+        weight = len(frame) if self.limits is None else self.limits.weigh(frame)
+
         async def send(piece: Piece) -> None:
-            if self.limits is not None and not self.limits.up.take_at_once(len(piece)):
-                await self.limits.up.take(len(piece))
+            share = weight * len(piece) // len(frame)
+            if self.limits is not None and not self.limits.up.take_at_once(share):
+                await self.limits.up.take(share)
             await stream.send_frame(piece)
 
         await answer.send(send, in_pieces(frame))
-        self._note_left(len(frame), to_stranger=True)
+        self._note_left(len(frame), weight, to_stranger=True)
 
-    def _note_left(self, size_bytes: int, to_stranger: bool = False) -> None:
+    def _note_left(self, size_bytes: int, weight: int, to_stranger: bool = False) -> None:
         self.sent_bytes += size_bytes
         if self.limits is not None:
-            self.limits.count(size_bytes, to_stranger)
+            self.limits.count(weight, to_stranger)
 
     async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)
@@ -378,7 +388,12 @@ class BlobServer:
                 raise _Refuse(Refusal.UNKNOWN)
             blob = _OpenBlob(manifest, manifest.encode())
             self._open[(kind, root)] = blob
-            while len(self._open) > OPEN_BLOBS_MAX:
+            while (
+                len(self._open) > OPEN_BLOBS_MAX
+                or _held_bytes(self._open.values()) > OPEN_BYTES_MAX
+            ):
+                if len(self._open) == 1:
+                    break  # that is being served
                 self._open.popitem(last=False)
         self._open.move_to_end((kind, root))
         return blob

@@ -10,7 +10,6 @@ no result is told. It is no amplifier: each dial is paid for by a request, one d
 time for members and one for all others, and each asker and all strangers have a budget.
 """
 
-import ipaddress
 import math
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -22,6 +21,7 @@ from daa_dag.errors import NotCanonical
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.pace import Pace
 from daa_node.seams import BELL_TOKEN_BYTES, Doorbell, IsMember, PeerId
+from daa_node.wire.hosts import is_host
 
 REQUEST = "dial-back"
 PORTS_MAX = 2  # a node listens on one; another one may be forwarded to it
@@ -139,18 +139,10 @@ def decode_answer(payload: bytes) -> tuple[str, int]:
     except NotCanonical as fault:
         raise PeerFault("dial-back-malformed", str(fault)) from None
     match value:
-        case [str(host), int(seconds)] if _is_host(host) and 0 <= seconds <= SECONDS_MAX:
+        case [str(host), int(seconds)] if is_host(host) and 0 <= seconds <= SECONDS_MAX:
             return host, seconds
     raise PeerFault("dial-back-malformed", "an answer is an IP address and some seconds")
 
 
 def _is_port(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= PORT_MAX
-
-
-def _is_host(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return "%" not in text  # anything may follow that, and an operator's terminal would show it

@@ -26,6 +26,7 @@ from daa_node.errors import StorageFailed
 from daa_node.network.config import NetworkConfig
 from daa_node.network.pace import Pace
 from daa_node.network.spreading import SPREAD_KINDS
+from daa_node.network.untaken import Piece
 from daa_node.observability.events import DATA_BUDGET, STORAGE_FAILED, EventLog
 from daa_node.seams import BlobStore
 
@@ -92,6 +93,7 @@ class LinkLimits:
         self._store = store
         self._events = events
         self.letters_bytes: Callable[[], int] = lambda: 0  # sent and received since the start
+        self.weigh: Callable[[Piece], int] = len  # a frame: as many bytes as the link carries
         self.up = Cap(lambda: settings().upload_mbit_s)
         self.down = Cap(lambda: settings().download_mbit_s)
         self._own: deque[BlobRoot] = deque(maxlen=OWN_KEPT)
@@ -113,8 +115,9 @@ class LinkLimits:
         self._strangers_bytes += size_bytes if of_stranger else 0
         self._look()
 
-    async def came(self, size_bytes: int) -> None:
+    async def came(self, frame: Piece) -> None:
         """Read no more before the cap allows it: the kernel's window is full then, and waits."""
+        size_bytes = self.weigh(frame)
         self.count(size_bytes)
         if not self.down.take_at_once(size_bytes):
             await self.down.take(size_bytes)

@@ -1,7 +1,8 @@
 """The home's router is asked to let others in, once it was found that nobody can dial us.
 
-    idle --nobody can dial us--> asking --the router opens a port--> open --refreshed--> open
-                                   \\--no router, or it refuses--> asked again much later
+    idle --nobody can dial us, or too few say for long--> asking
+    asking --the router opens a port--> open --refreshed--> open
+    asking --no router, or it refuses--> asked again much later
     open --the node stops--> the port is closed
 
 What the router says of its own address is a claim: members must have seen us there, and dialling
@@ -22,6 +23,7 @@ from daa_node.observability.events import PORT_OPENED, PORT_REFUSED, EventLog
 from daa_node.seams import Transport
 
 CHECK_S = 1.0
+UNSURE_S = 60.0  # by then a second measurement has been made, and relays were asked for help
 LEASE_S = 3600
 REFRESH_S = LEASE_S / 2
 AGAIN_S = 900.0  # somebody may have switched it on, or another router
@@ -54,6 +56,7 @@ class PortMapping:
         self._events = events
         self._port: int | None = None
         self._open: tuple[str, int] | None = None
+        self._unsure_from_s: float | None = None  # since when too few members say how it is
         self._why = "not asked: nobody was found to be unable to dial us"
 
     def standing(self) -> Mapping[str, Any]:
@@ -66,12 +69,25 @@ class PortMapping:
         try:
             while True:
                 if self._open is None:
-                    while self._reachability.reach is not Reach.UNREACHABLE:
+                    while not self._is_wanted():
                         await trio.sleep(CHECK_S)
                 await trio.sleep(REFRESH_S if await self._ask() else AGAIN_S)
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_TIMEOUT_S):
                 await self._close()
+
+    def _is_wanted(self) -> bool:
+        """Also where too few members are known to say: we may be behind a router all the same.
+
+        Those that come are then asked for the port outside, and need not find first that nobody
+        gets in.
+        """
+        if not self._reachability.is_unsure:
+            self._unsure_from_s = None
+            return self._reachability.reach is Reach.UNREACHABLE
+        now_s = trio.current_time()
+        self._unsure_from_s = self._unsure_from_s or now_s
+        return now_s - self._unsure_from_s >= UNSURE_S
 
     async def _ask(self) -> bool:
         """Whether a port is open that leads to us."""

@@ -14,6 +14,7 @@ import trio
 from daa_dag.ids import NodeId
 from daa_dag.spread import Patience
 from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.untaken import Piece
 from daa_node.network.waits import Waits
 from daa_node.seams import BulkTransport, FrameStream, PeerId
 from daa_node.wire.blob_messages import IN_TURN
@@ -36,10 +37,10 @@ class Source:
     peer_id: PeerId
 
 
-Came = Callable[[int], Awaitable[None]]
+Came = Callable[[Piece], Awaitable[None]]
 
 
-async def _nothing(_size_bytes: int) -> None:
+async def _nothing(_frame: Piece) -> None:
     """There is no limit."""
 
 

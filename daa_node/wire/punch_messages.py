@@ -10,16 +10,16 @@ The order is that of DCUtR (libp2p specs, relay/DCUtR.md), but that no end says 
 the relay says where it sees the other one.
 """
 
-import ipaddress
 from enum import StrEnum
 
 from daa_dag import canonical
-from daa_dag.errors import NotCanonical
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import PeerId
-from daa_node.wire.relay_messages import MESSAGE_BYTES_MAX, PEER_ID_CHARACTERS_MAX
+from daa_node.wire.hosts import is_host
+from daa_node.wire.relay_messages import PEER_ID_CHARACTERS_MAX, decoded
 
 TRIES_MAX = 3
+MALFORMED = "punch-malformed"
 PORT_FIRST, PORT_LAST = 1024, 65_535  # no router shows an inside's stream below
 
 
@@ -48,7 +48,7 @@ def said(word: Word) -> bytes:
 
 def wish_of(payload: bytes) -> Word | PeerId:
     """A word, or the peer that somebody asks a relay for. Raises as `word_of` does."""
-    match _decoded(payload):
+    match decoded(payload, MALFORMED):
         case ["where", str(peer_id)] if len(peer_id) <= PEER_ID_CHARACTERS_MAX:
             return PeerId(peer_id)
     return word_of(payload)
@@ -56,35 +56,19 @@ def wish_of(payload: bytes) -> Word | PeerId:
 
 def word_of(payload: bytes) -> Word:
     """Raises Unavailable with the reason of a refusal, PeerFault("punch-malformed")."""
-    match _decoded(payload):
+    match decoded(payload, MALFORMED):
         case [str(text)] if text in {str(word) for word in Word}:
             return Word(text)
         case ["refused", str(why)] if why.isprintable():
             raise Unavailable(f"the other end refuses: {why}")
-    raise PeerFault("punch-malformed", "no word of punching")
+    raise PeerFault(MALFORMED, "no word of punching")
 
 
 def place_of(payload: bytes) -> tuple[str, int]:
     """Host and port. Raises Unavailable with a refusal, PeerFault("punch-malformed")."""
-    match _decoded(payload):
-        case ["at", str(host), int(port)] if PORT_FIRST <= port <= PORT_LAST and _is_host(host):
+    match decoded(payload, MALFORMED):
+        case ["at", str(host), int(port)] if PORT_FIRST <= port <= PORT_LAST and is_host(host):
             return host, port
         case ["refused", str(why)] if why.isprintable():
             raise Unavailable(f"the relay refuses: {why}")
-    raise PeerFault("punch-malformed", "neither a place nor a refusal")
-
-
-def _is_host(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return "%" not in text
-
-
-def _decoded(payload: bytes) -> canonical.Value:
-    try:
-        value: canonical.Value = canonical.decode(payload, MESSAGE_BYTES_MAX)
-        return value
-    except NotCanonical as fault:
-        raise PeerFault("punch-malformed", str(fault)) from None
+    raise PeerFault(MALFORMED, "neither a place nor a refusal")

@@ -15,6 +15,7 @@ MESSAGE_BYTES_MAX = 512
 WHY_CHARACTERS_MAX = 200
 PEER_ID_CHARACTERS_MAX = 64
 RESERVED_S_MAX = 3600
+MALFORMED = "relay-malformed"
 
 
 def reserve() -> bytes:
@@ -39,27 +40,28 @@ def refused(why: str) -> bytes:
 
 def wish_of(payload: bytes) -> tuple[str, PeerId]:
     """The word, and the peer that it names, or "". Raises PeerFault("relay-malformed")."""
-    match _decoded(payload):
+    match decoded(payload):
         case ["reserve"]:
             return "reserve", PeerId("")
         case ["connect" | "from" as word, str(peer_id)] if len(peer_id) <= PEER_ID_CHARACTERS_MAX:
             return word, PeerId(peer_id)
-    raise PeerFault("relay-malformed", "nothing that a relay understands")
+    raise PeerFault(MALFORMED, "nothing that a relay understands")
 
 
 def seconds_granted(payload: bytes) -> int:
     """Raises Unavailable with the reason of a refusal, PeerFault("relay-malformed")."""
-    match _decoded(payload):
+    match decoded(payload):
         case ["ok", int(seconds)] if 0 <= seconds <= RESERVED_S_MAX:
             return seconds
         case ["refused", str(why)] if why.isprintable():
             raise Unavailable(f"the relay refuses: {why}")
-    raise PeerFault("relay-malformed", "neither granted nor refused")
+    raise PeerFault(MALFORMED, "neither granted nor refused")
 
 
-def _decoded(payload: bytes) -> canonical.Value:
+def decoded(payload: bytes, reason: str = MALFORMED) -> canonical.Value:
+    """Any such message. Raises PeerFault(reason)."""
     try:
         value: canonical.Value = canonical.decode(payload, MESSAGE_BYTES_MAX)
         return value
     except NotCanonical as fault:
-        raise PeerFault("relay-malformed", str(fault)) from None
+        raise PeerFault(reason, str(fault)) from None

@@ -1,9 +1,16 @@
 """Classes of nodes: how many are alike, what they do, how fast they are and where they stand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from daa_node.network.config import (
+    CAP_MBIT_S_LEAST,
+    CAP_MBIT_S_MOST,
+    DATA_GB_A_DAY_MOST,
+    NetworkConfig,
+)
 
 NODES_MAX = 20_000
 Nat = Literal[
@@ -12,6 +19,16 @@ Nat = Literal[
     "upnp",  # as cone, and it lets others in where it is asked to
     "cgnat",  # two boxes, and an address that all homes of the carrier share
 ]
+
+
+class LimitsConfig(BaseModel):
+    """What their operators let their bulk have: as in a node's settings, under `network`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    upload_mbit_s: float | None = Field(None, ge=CAP_MBIT_S_LEAST, le=CAP_MBIT_S_MOST)
+    download_mbit_s: float | None = Field(None, ge=CAP_MBIT_S_LEAST, le=CAP_MBIT_S_MOST)
+    data_gb_a_day: float | None = Field(None, gt=0, le=DATA_GB_A_DAY_MOST)
 
 
 class NodesConfig(BaseModel):
@@ -28,11 +45,28 @@ class NodesConfig(BaseModel):
     speed: float = Field(1.0, gt=0, le=1000, description="inner steps, relative to the job's")
     up_mbit_s: float | None = Field(None, gt=0, description="of its access link; None: topology's")
     down_mbit_s: float | None = Field(None, gt=0)
+    limits: LimitsConfig | None = Field(None, description="below what the link bears; of daemons")
     nat: Nat | None = Field(None, description="what each of them is behind; None: the internet")
     relay: bool = Field(False, description="whether its daemons relay for who cannot be dialled")
+
+
+def with_limits(network: NetworkConfig, limits: LimitsConfig | None) -> NetworkConfig:
+    """A node's settings, as its operator has them now."""
+    return network if limits is None else network.model_copy(update=limits.model_dump())
 
 
 def newcomers_of(classes: Sequence[NodesConfig]) -> frozenset[int]:
     """The numbers of those that enroll while the run lasts."""
     roles = [group.role for group in classes for _ in range(group.count)]
     return frozenset(node for node, role in enumerate(roles) if role == "newcomer")
+
+
+def misplaced(classes: Sequence[NodesConfig], fidelity: str) -> Iterator[tuple[int, str, str]]:
+    """What a class says that this way to run nodes does without: its number, the key, and why."""
+    for number, group in enumerate(classes):
+        for key in ("nat", "relay"):
+            if getattr(group, key) and fidelity != "process":
+                said = f"`{key}` takes `fidelity: process`: only there are packets translated"
+                yield number, key, said
+        if group.limits is not None and fidelity == "heap":
+            yield number, "limits", "`limits` are settings of daemons, of which the heap has none"

@@ -15,7 +15,7 @@ from daa_node.rounds.trainers import TrainersConfig
 from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
-from simnet.world.node_classes import NODES_MAX, Nat, NodesConfig
+from simnet.world.node_classes import NODES_MAX, Nat, NodesConfig, misplaced
 from simnet.world.trainer_crowds import CrowdConfig
 from simnet.world.volunteers import VolunteersConfig
 
@@ -430,11 +430,8 @@ class Scenario(BaseModel):
                     yield (), f"`{key}` take `fidelity: light` or `trio`"
             if self.checks.core:
                 yield ("checks", "core"), "`core` takes `fidelity: light` or `trio`"
-        for i, group in enumerate(self.nodes):
-            for key in ("nat", "relay"):
-                if getattr(group, key) and self.fidelity != "process":
-                    said = f"`{key}` takes `fidelity: process`: only there are packets translated"
-                    yield ("nodes", i, key), said
+        for i, key, said in misplaced(self.nodes, self.fidelity):
+            yield ("nodes", i, key), said
         if count > NODES_MAX:
             yield (), f"{count} nodes, at most {NODES_MAX}"
         if not any(group.role == "validator" for group in self.nodes):

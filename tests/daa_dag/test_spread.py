@@ -74,7 +74,10 @@ def test_what_is_out_too_long_is_offered_to_another() -> None:
     hoarded = spread.tell(node(0), 0, (), 0, 0.0).offered
     assert hoarded == 0xFF
     assert spread.tell(node(1), 0, (), 0, PATIENCE_S_MIN / 2).offered == 0
-    assert spread.tell(node(1), 0, (), 0, LATER_S).offered == hoarded
+    first = spread.tell(node(1), 0, (), 0, LATER_S).offered
+    assert first.bit_count() == 4  # an even share of two
+    assert spread.tell(node(1), first, (), 0, LATER_S).offered == 0
+    assert spread.tell(node(1), first, (), 0, 3 * LATER_S).offered == hoarded & ~first
 
 
 def test_who_was_late_is_offered_one_chunk_at_a_time() -> None:
@@ -108,6 +111,28 @@ def test_a_claim_to_what_was_never_offered_keeps_it_from_nobody() -> None:
     spread = Spread(8, 2)
     spread.tell(node(9), 0xFF, (), 0, 0.0)
     assert len(indices_of(spread.tell(node(1), 0, (), 0, 0.0).offered)) == 4
+
+
+def test_who_claims_at_once_gets_an_even_share_until_others_have_it_from_there() -> None:
+    spread, claimed = Spread(40, 4), 0
+    for _ in range(20):
+        claimed |= spread.tell(node(0), claimed, (), 0, 0.0).offered
+    assert claimed.bit_count() == 10
+    spread.tell(node(1), claimed & -claimed, (), 0, 0.1)  # one of them has come on
+    claimed |= spread.tell(node(0), claimed, (), 0, 0.1).offered
+    assert claimed.bit_count() == 11
+    assert not spread.tell(node(0), claimed, (), 0, 0.2).offered
+    # but who fetches alone, as others have gone, is not held up for ever
+    assert spread.tell(node(0), claimed, (), 0, 3.0).offered
+
+
+def test_who_is_forgotten_is_none_that_keeps_anything() -> None:
+    spread = Spread(8, 2)
+    part = spread.tell(node(0), 0, (), 0, 0.0).offered
+    spread.tell(node(0), part, (), 0, 0.0)
+    spread.forget(node(0))
+    assert not spread._lone
+    spread.tell(node(1), part, (), 0, 0.1)  # nobody is left to be credited with it
 
 
 def test_nobody_is_told_of_more_than_its_neighbours() -> None:

@@ -77,6 +77,7 @@ class Upload:
         ]
         self._busy_ns = [0] * count  # until when its access link sends chunks
         self.spread = Spread(work.chunks, count - 1, self._streams.bytes("salt", 16))
+        self._claims = dict.fromkeys(self.liars, 0)  # masks: what each says that it has
         self.nodes: dict[int, UploadNode] = {}
         self.whole_ns: dict[int, int] = {}
         self.sent_bytes = [0] * count  # of chunks
@@ -109,7 +110,7 @@ class Upload:
         count, honest = len(self.chunks), len(self._busy_ns) - 1 - len(self.liars)
         if len(self.whole_ns) == honest:
             return  # nobody is left to be lied to
-        self.wires.send(liar, AUTHOR, share((1 << count) - 1, (), 0, count))
+        self.wires.send(liar, AUTHOR, share(self._claims[liar], (), 0, count))
         self.engine.at(self.engine.now_ns + CLAIM_EVERY_NS, self._claim, liar)
 
     def _deliver(self, sender: int, receiver: int, message: Message) -> None:
@@ -121,6 +122,8 @@ class Upload:
             case Told() if receiver not in self.liars:
                 wait_ns = self.nodes[receiver].on_told(now_ns, message)
                 self.engine.at(now_ns + wait_ns, self._say, receiver)
+            case Told(offered=offered):
+                self._claims[receiver] |= offered
             case Wish(index):
                 self._serve(receiver, sender, index)
             case Chunk() if receiver not in self.liars:

@@ -92,7 +92,14 @@ def _settings(listen: str, announce: str | None, dials: list[str], group: NodesC
         f"  announce: {json.dumps([announce] if announce else [])}\n"
         f"  bootstrap: {json.dumps(dials)}\n"
         f"  relay: {json.dumps(group.relay)}\n"
+        f"{_limits(group)}"
         f"enroll: {json.dumps(group.role == 'newcomer')}\n"
         "trainer: {device: cpu}\n"
         f"log: {{file_bytes_max: {LOG_BYTES_MAX}}}\n"
     )
+
+
+def _limits(group: NodesConfig) -> str:
+    """What the class says of its bulk, as lines of the section `network`."""
+    told = {} if group.limits is None else group.limits.model_dump(exclude_none=True)
+    return "".join(f"  {key}: {json.dumps(value)}\n" for key, value in told.items())

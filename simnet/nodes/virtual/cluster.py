@@ -98,6 +98,8 @@ class Cluster:
                 zip(founding.keys, disks, self.books.accounts, strict=True)
             )
         ]
+        for machine in self.machines:
+            machine.limits = scenario.group_of(machine.number).limits
         # Further machines under a liar's key, by its number; they share its power and its links.
         self._twins = {
             n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]

@@ -25,6 +25,7 @@ from daa_dag.chunking import CHUNK_BYTES_MAX
 from daa_dag.fetch import WINDOW_BYTES_MAX
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.untaken import Piece
 from daa_node.seams import (
     IDLE_TIMEOUT_S,
     BulkTransport,
@@ -102,6 +103,14 @@ class Freight:
         self.sent_bytes: defaultdict[int, float] = defaultdict(float)
         self.received_bytes: defaultdict[int, float] = defaultdict(float)
         network.on_change = self.look_again
+
+    def weigh_frame(self, frame: Piece) -> int:
+        """What a frame of the bulk channel stands for, as whoever sends or reads it counts it."""
+        payload = bytes(frame)
+        try:
+            return max(len(payload), self.weigh(_chunk_bytes(payload)))
+        except PeerFault:  # a piece of a manifest, or a liar's
+            return len(payload)
 
     def load(self, route: Route, root: BlobRoot, real_bytes: int) -> Load:
         """Send what so many bytes of that blob weigh."""

@@ -54,6 +54,7 @@ from simnet.world.adversaries.disguise import Liar, disguised
 from simnet.world.adversaries.lying_trainer import Mislabelled
 from simnet.world.determinism import Streams
 from simnet.world.links import MILLION, NS
+from simnet.world.node_classes import LimitsConfig, with_limits
 
 T = TypeVar("T")
 Request = Mapping[str, Any]
@@ -171,6 +172,7 @@ class Machine:
         self.desk = Desk()
         self.disk = disk
         self.bootstrap: tuple[str, ...] = ()  # what the operator knows beside the genesis
+        self.limits: LimitsConfig | None = None  # of its bulk; may change while it runs
         self.is_on = False  # whether the machine has power; its daemon may be between two lives
         self.power_ons = 0
         self.ended: str | None = None  # why the daemon stopped of itself
@@ -312,7 +314,9 @@ class Machine:
             process=OneOfMany(),
             start_outside=start_outside,
             open_examples=self._open_examples,
+            network_now=lambda: with_limits(config.network, self.limits),
             slowness=1.0 if freight is None else freight.slowness or 1.0,
+            weigh_frame=len if freight is None else freight.weigh_frame,
         )
         return parts if self.liar is None else disguised(parts, self.liar)
 

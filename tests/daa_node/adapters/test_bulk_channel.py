@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_node.adapters import bulk_places, bulk_sockets
+from daa_node.adapters import bulk_places
 from daa_node.adapters.bulk_channel import (
     PREFACE_TIMEOUT_S,
     UNPROVEN_SOCKETS_MAX,
@@ -34,6 +34,7 @@ from daa_node.seams import (
     FrameStream,
 )
 from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.hosts import is_host
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
 from tests.daa_node.adapters.bulk_nodes import (
@@ -432,7 +433,7 @@ async def test_addresses_name_where_to_dial_and_names_are_never_resolved() -> No
             )
         ]
         assert bob.bulk._endpoints() == (Endpoint("10.0.0.1", 7), Endpoint("fd00::1", 7))
-        assert not bulk_sockets.is_address("localhost")
+        assert not is_host("localhost")
         nursery.cancel_scope.cancel()
 
 

@@ -24,7 +24,7 @@ from daa_node.seams import ByteStream, FrameStream, PeerId
 from daa_node.wire.framing import read_message, read_message_or_end, write_message
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
-from tests.daa_node.adapters.bulk_nodes import LOOPBACK, Node, World, until
+from tests.daa_node.adapters.bulk_nodes import LOOPBACK, Node, World, nodes, until
 
 
 @asynccontextmanager
@@ -189,6 +189,26 @@ async def test_a_peer_that_hangs_up_instead_of_dialling_leaves_no_token() -> Non
         with pytest.raises(Unavailable):
             await alice.bulk.open(bob.peer_id)
         assert not len(alice.bulk._tokens)
+
+
+async def test_one_that_answers_a_session_has_nobody_in_our_own_network_dialled() -> None:
+    rung: list[trio.SocketStream] = []
+
+    async def bystander(stream: trio.SocketStream) -> None:
+        rung.append(stream)
+
+    async with nodes() as (alice, bob), trio.open_nursery() as nursery:
+        alice.transport.network_of = lambda peer_id: "8.8.4.4"  # type: ignore[method-assign]
+        listeners = await nursery.start(partial(trio.serve_tcp, bystander, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        bob.bulk._endpoints = lambda: (  # type: ignore[method-assign]
+            Endpoint("127.0.0.1", port),
+        )
+        stream = await alice.bulk.open(bob.peer_id)
+        assert isinstance(pipe_of(stream), RelayPipe)
+        await echoes_small(stream)
+        assert not rung
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_member_has_nobody_dialled_but_itself() -> None:

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from daa_node.adapters import bulk_dialer
-from daa_node.adapters.bulk_dialer import UNDIALABLE_FOR_S, EndpointDialer
+from daa_node.adapters.bulk_dialer import UNDIALABLE_FOR_S, EndpointDialer, near
 from daa_node.adapters.bulk_sockets import read_up_to
 from daa_node.identity.session import (
     KEY_BYTES,
@@ -77,3 +77,33 @@ async def test_of_many_who_cannot_be_dialled_the_newest_are_remembered(
         for number in range(5):
             assert await dialer.dial(PeerId(f"peer {number}"), keys) is None
         assert list(dialer._undialable) == [f"peer {number}" for number in (2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("seen_at", "named", "dialled"),
+    [
+        ("8.8.4.4", ("8.8.4.4", 443), True),
+        ("8.8.4.4", ("::ffff:8.8.4.4", 443), True),
+        ("8.8.4.4", ("8.8.8.8", 4002), True),  # it has several, or names both of its families
+        ("8.8.4.4", ("8.8.8.8", 443), False),
+        ("8.8.4.4", ("2001:4860::1", 4002), True),
+        ("2001:4860::/64", ("2001:4860::1", 443), True),
+        ("2001:4860::/64", ("8.8.4.4", 4002), True),
+        ("8.8.4.4", ("192.168.0.1", 8080), False),  # of our own network, or of its
+        ("8.8.4.4", ("127.0.0.1", 8080), False),
+        ("8.8.4.4", ("::1", 8080), False),
+        ("8.8.4.4", ("224.0.0.1", 8080), False),
+        ("8.8.4.4", ("0.0.0.0", 8080), False),
+        ("8.8.4.4", ("router.home", 8080), False),
+        ("192.168.0.7", ("192.168.0.8", 4002), True),
+        ("192.168.0.7", ("8.8.8.8", 4002), False),
+        ("127.0.0.1", ("127.0.0.1", 80), True),
+        ("relayed by 12D3", ("8.8.8.8", 4002), False),  # joined by a relay: it names none
+        ("", ("8.8.8.8", 4002), False),
+    ],
+)
+def test_a_peer_names_its_own_address_or_another_of_that_kind(
+    seen_at: str, named: tuple[str, int], dialled: bool
+) -> None:
+    endpoint = Endpoint(*named)
+    assert near([endpoint], seen_at) == ((endpoint,) if dialled else ())

@@ -167,9 +167,24 @@ async def test_no_more_holes_are_punched_at_once_than_there_may_be(
         assert called.punches.is_punched(caller.peer_id)
 
 
+async def test_strangers_that_hold_their_places_leave_one_to_members() -> None:
+    async with world() as (relay, caller, called):
+        await joined(relay, caller, called)
+        members = {PeerId("member")}
+        called.punches._is_member = members.__contains__
+        strangers = hole_punches.STRANGERS_AT_ONCE_MAX
+        called.punches._busy |= set(map(PeerId, "abc"[:strangers]))
+        with pytest.raises(Unavailable, match="other strangers"):
+            await caller.punches.punch(called.peer_id)
+        members.add(caller.peer_id)
+        await caller.punches.punch(called.peer_id)
+        assert called.punches.is_punched(caller.peer_id)
+
+
 async def test_who_holds_all_places_that_others_have_leaves_ours() -> None:
     async with world() as (relay, caller, called):
         await joined(relay, caller, called)
+        called.punches._is_member = {caller.peer_id}.__contains__
         called.punches._busy |= set(map(PeerId, "abc"))
         assert len(called.punches._busy) == hole_punches.ASKED_AT_ONCE_MAX
         with pytest.raises(Unavailable, match="busy"):

@@ -97,7 +97,8 @@ def test_what_matters_most_is_decided_first() -> None:
     order: list[tuple[Action, dict[str, Any]]] = [
         (Action.DRAIN, {"draining": False}),
         (Action.FINISH, {"job_ended": None}),
-        (Action.CATCH_UP, {"rounds_behind": 0}),
+        (Action.WAIT, {"data_spent": False}),
+        (Action.CATCH_UP, {"rounds_behind": 0, "data_spent": True}),
         (Action.WAIT, {"reach": Reach(4, 3, 4)}),
         (Action.WAIT, {"heard_weight": 3}),
         (Action.SERVE, {"quarantine": None}),

@@ -11,7 +11,15 @@ from daa_dag.chunking import manifest_of
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, StorageFailed
-from daa_node.network.blob_server import CHUNKS, LISTED_FOR_S, MANIFESTS, SNAPSHOTS, BlobServer
+from daa_node.network import blob_server
+from daa_node.network.blob_server import (
+    CHUNKS,
+    LISTED_FOR_S,
+    MANIFESTS,
+    OPEN_BYTES_A_CHUNK,
+    SNAPSHOTS,
+    BlobServer,
+)
 from daa_node.seams import IDLE_TIMEOUT_S, FrameStream, PeerId
 from daa_node.wire.blob_messages import (
     PIECE_BYTES,
@@ -217,6 +225,24 @@ async def test_two_that_ask_at_once_for_a_pruned_snapshot_are_both_refused(
         for guest in guests:
             nursery.start_soon(server.serve, guest)
     assert [guest.answer for guest in guests] == 3 * [Refused(Refusal.UNKNOWN)]
+
+
+async def test_open_manifests_are_bounded_by_what_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = [manifest_of(bytes([name]) * 100, [1] * 100) for name in range(4)]
+    store = DiskBlobStore(tmp_path)
+    for manifest in manifests:
+        await store.put_record(MANIFESTS, manifest.root.hex(), manifest.encode())
+    server = BlobServer({}, store, bool)
+    monkeypatch.setattr(blob_server, "OPEN_BYTES_MAX", 2 * 100 * OPEN_BYTES_A_CHUNK)
+    finds = [encode_request(FindRequest(SNAPSHOTS, each.root, True)) for each in manifests]
+    for frame in await converse(server, *finds, finds[0]):
+        assert isinstance(decode_answer(frame), Found)
+    assert [root for _, root in server._open] == [manifests[3].root, manifests[0].root]
+    monkeypatch.setattr(blob_server, "OPEN_BYTES_MAX", 1)
+    await converse(server, finds[1])  # it is served all the same
+    assert [root for _, root in server._open] == [manifests[1].root]
 
 
 class FailingStore(DiskBlobStore):

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from daa_node.errors import Unavailable
-from daa_node.network.port_mapping import AGAIN_S, LEASE_S, REFRESH_S, PortMapping
+from daa_node.network.port_mapping import AGAIN_S, LEASE_S, REFRESH_S, UNSURE_S, PortMapping
 from daa_node.network.reachability import Reach
 from daa_node.observability.events import EventLog
 from daa_node.seams import Address
@@ -17,7 +17,7 @@ class World:
     """A router, and what members found."""
 
     def __init__(self, outside: str = "8.8.4.4", seen_at: tuple[str, ...] = ("8.8.4.4",)) -> None:
-        self.reach = Reach.UNREACHABLE
+        self.reach, self.is_unsure = Reach.UNREACHABLE, False
         self.outside, self.seen = outside, list(seen_at)
         self.listens = [
             Address("/ip4/127.0.0.1/tcp/7/p2p/x"),
@@ -78,10 +78,31 @@ async def test_nobody_is_asked_as_long_as_others_may_be_able_to_dial_us(
     autojump_clock: object,
 ) -> None:
     world = World()
-    for world.reach in (Reach.UNKNOWN, Reach.DIRECT):
+    for world.reach in (Reach.UNKNOWN, Reach.DIRECT):  # the operator insists on the first one
         await world.live(LEASE_S)
+    world.reach, world.is_unsure = Reach.UNKNOWN, True
+    await world.live(UNSURE_S - 5)
     assert not world.asked
     assert world.closed == []
+
+
+async def test_where_too_few_members_say_for_long_the_router_is_asked_all_the_same(
+    autojump_clock: object,
+) -> None:
+    world = World(seen_at=())
+    world.reach, world.is_unsure = Reach.UNKNOWN, True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.mapping.run)
+        await trio.sleep(UNSURE_S / 2)
+        world.is_unsure = False  # others have come, and gone again
+        await trio.sleep(2)
+        world.is_unsure = True
+        await trio.sleep(UNSURE_S - 5)
+        assert not world.asked
+        await trio.sleep(10)
+        assert len(world.asked) == 1
+        assert world.claimed == [("8.8.4.4", 4002)]
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(

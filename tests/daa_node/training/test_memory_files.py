@@ -43,6 +43,15 @@ def train(one: Core, number: int, merged_round: int = -1) -> SealedTraining:
     return one.train_and_seal(order(number, merged_round), BASE_D)
 
 
+def saved_after_one(directory: Path) -> Core:
+    """One that has trained once, and whose state is on disk."""
+    one = in_files(directory)
+    one.forget()
+    train(one, 1)
+    save(one, directory)
+    return one
+
+
 def blob(one: Core, number: int, merged_round: int = -1) -> bytes:
     return train(one, number, merged_round).blob.tobytes()
 
@@ -94,10 +103,7 @@ def test_a_crash_after_an_update_that_was_not_merged_leaves_the_one_before(tmp_p
 
 
 def test_where_both_are_damaged_all_is_lost_and_forgotten(tmp_path: Path) -> None:
-    one = in_files(tmp_path)
-    one.forget()
-    train(one, 1)
-    save(one, tmp_path)
+    saved_after_one(tmp_path)
     for name in ("memory-0", "memory-1"):
         with (tmp_path / name).open("r+b") as file:
             file.write(b"torn")
@@ -126,10 +132,7 @@ def test_a_state_goes_from_memory_into_files_and_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["gone", "torn"])
 def test_a_memory_file_that_is_not_whole_is_a_state_that_is_lost(tmp_path: Path, how: str) -> None:
-    one = in_files(tmp_path)
-    one.forget()
-    train(one, 1)
-    save(one, tmp_path)
+    saved_after_one(tmp_path)
     os.truncate(tmp_path / "memory-1", 100)
     if how == "gone":
         (tmp_path / "memory-1").unlink()
@@ -139,10 +142,7 @@ def test_a_memory_file_that_is_not_whole_is_a_state_that_is_lost(tmp_path: Path,
 
 @pytest.mark.parametrize("files", [["memory-0"] * 2, ["..", ""], ["inner_state", "memory-1"], 7])
 def test_other_files_than_the_two_are_not_read(tmp_path: Path, files: canonical.Value) -> None:
-    one = in_files(tmp_path)
-    one.forget()
-    train(one, 1)
-    save(one, tmp_path)
+    saved_after_one(tmp_path)
     state = (tmp_path / "inner_state").read_bytes()
     length = int.from_bytes(state[:4], "big")
     header = canonical.decode(state[4 : 4 + length], inner_state.HEADER_BYTES_MAX)

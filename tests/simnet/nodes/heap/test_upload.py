@@ -52,10 +52,14 @@ def test_liars_that_claim_everything_delay_a_fetch_by_seconds_at_most(kind: str)
     assert facts["author_sent_over_size"] <= RATIO_MAX + len(liars)
 
 
-def test_a_quarter_of_stallers_costs_an_author_less_than_two_copies() -> None:
-    liars = [{"kind": "staller", "nodes": [node]} for node in range(1, 6)]
-    facts = played(20, adversaries=liars, seed=1).facts
-    assert facts["author_sent_over_size"] < 2.0  # were all who claim it taken for holders: 2.65
+@pytest.mark.parametrize("receivers", [4, 20, 50])
+def test_a_quarter_of_stallers_costs_an_author_no_more_than_their_even_shares(
+    receivers: int,
+) -> None:
+    """They claim at once what they are offered; were they not held back, 1.4, 1.5 and 1.2."""
+    liars = [{"kind": "staller", "nodes": [1 + node]} for node in range(receivers // 4)]
+    facts = played(receivers, adversaries=liars, seed=1).facts
+    assert facts["author_sent_over_size"] <= RATIO_MAX
 
 
 def test_a_run_repeats_and_another_seed_differs() -> None:
