@@ -1,7 +1,7 @@
 """Trainers that join a running network by invite: how soon they count, and what the others feel.
 
     python benchmarks/joining.py [--validators 4] [--trainers 8] [--history 300] [--settle 10]
-                                 [--step-s 0.5] [--kill-donor] [--dir D] [--json]
+                                 [--step-s 0.5] [--width 32] [--kill-donor] [--dir D] [--json]
 
 Every node is a real daemon on loopback. The validators train alone until `history` rounds are
 certified. Then the trainers come, each by an invite of its own: `daa-node join INVITE --yes`. Of
@@ -16,8 +16,11 @@ step takes --step-s seconds of time and next to none of a CPU. Until the past is
 wait. How busy the machine was, and how busy these nodes kept it, is told beside each time: where it
 was more than half, the ratio says something of the machine, too. With --step-s 0 it never waits.
 
-With --kill-donor the last validator is killed (SIGKILL) twice, and comes back between: while the
-last trainer but one follows proofs, and while the last one fetches a state's chunks.
+With --kill-donor the validator that gives most is killed (SIGKILL) twice, and comes back when the
+trainer is in: while the last trainer but one follows proofs, and while the last one fetches a
+state's chunks. These would be there in a moment on loopback. So the model is larger then (--width
+1024, four megabytes of state), and the last trainer has a home's link: `network.download_mbit_s` is
+8. Of each kill is told what the trainer had of the state just before, and what it was at after.
 """
 
 import argparse
@@ -42,6 +45,8 @@ from daa_node.errors import UserError
 
 POLL_S = 0.2
 STALL_S = 240.0  # without a new round for so long, something is wrong
+WIDTH, WIDTH_OF_CHUNKS = 32, 1024
+HOME_MBIT_S = 8
 JOB = """
 name: joining
 model: {kind: module, path: "paced:build", arguments: {width: %d}, context: 32}
@@ -97,11 +102,27 @@ def events_of(root: Path) -> Iterator[Event]:
                 yield json.loads(line)
 
 
-def height_of(root: Path) -> int:
+def status_of(root: Path) -> Event:
+    """Empty while no daemon runs there."""
     try:
-        return int(control_socket.ask(root / "control.sock", "status")["height"])
+        return dict(control_socket.ask(root / "control.sock", "status"))
     except UserError:
-        return 0
+        return {}
+
+
+def height_of(root: Path) -> int:
+    return int(status_of(root).get("height", 0))
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Of a validator, and what it hit."""
+
+    donor: str
+    gave_bytes: int  # since the trainer began with that part; others may have had some of it
+    state_bytes: int  # that the trainer had by then
+    state_bytes_due: int
+    at_work_on: str  # what the trainer was at once the donor was gone
 
 
 class Network:
@@ -110,7 +131,7 @@ class Network:
     def __init__(self, root: Path, options: argparse.Namespace) -> None:
         self.root, self.options = root, options
         self.validators = [root / f"v{number}" for number in range(options.validators)]
-        self.inviters = self.validators[:-1] or self.validators  # the donor is killed
+        self.killed: set[Path] = set()
         self.trainers = [root / f"t{number}" for number in range(options.trainers)]
         self.processes: dict[Path, subprocess.Popen[bytes]] = {}
 
@@ -148,26 +169,38 @@ class Network:
         new.write_text(str(step_s))
         new.replace(new.with_name("pace"))
 
-    def start(self, node: Path, *words: str) -> None:
-        listen = "[/ip4/127.0.0.1/tcp/0]"
-        environment = self.environment() | ({} if node in self.validators else _listening(listen))
+    def start(self, node: Path, *words: str, mbit_s: int | None = None) -> None:
+        environment = self.environment()
+        if node not in self.validators:
+            environment["DAA_NETWORK__LISTEN"] = "[/ip4/127.0.0.1/tcp/0]"
+        if mbit_s is not None:
+            environment["DAA_NETWORK__DOWNLOAD_MBIT_S"] = str(mbit_s)
         command = (sys.executable, "-m", "daa_node", *words, "--dir", str(node), "--with-parent")
         with (self.root / f"{node.name}.log").open("wb") as log:
             self.processes[node] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
             )
 
+    @property
+    def witness(self) -> Path:
+        """A validator that has seen all."""
+        return next(node for node in self.validators if node not in self.killed)
+
     def wait_for(self, height: int) -> None:
         newest, since_s = -1, time.monotonic()
-        while (now := height_of(self.validators[0])) < height:
+        while (now := height_of(self.witness)) < height:
             if now > newest:
                 newest, since_s = now, time.monotonic()
             if time.monotonic() - since_s > STALL_S:
                 raise SystemExit(f"no round for {STALL_S:.0f} s after height {newest}")
             time.sleep(POLL_S)
 
+    def inviter(self, number: int) -> Path:
+        """All of them in turn."""
+        return self.validators[number % len(self.validators)]
+
     def invite(self, number: int) -> str:
-        validator = self.inviters[number % len(self.inviters)]
+        validator = self.inviter(number)
         wanted: dict[str, object] = {"uses": 1, "expires_s": 3600}
         return str(control_socket.ask(validator / "control.sock", "invite", **wanted)["invite"])
 
@@ -181,17 +214,34 @@ class Network:
             time.sleep(POLL_S)
         raise SystemExit(f"{trainer.name} is in no set after {STALL_S:.0f} s")
 
-    def kill_during(self, part: str, donor: Path, trainer: Path) -> str:
-        """Kill the donor while the trainer fetches `part`; what the trainer was at just then."""
-        began_s = time.monotonic()
-        while time.monotonic() - began_s < STALL_S:
-            now = at_work_on(trainer)
-            if now in (part, "done"):
-                self.processes[donor].kill()
-                self.processes[donor].wait()
-                return at_work_on(trainer) if now == part else now
-            time.sleep(0.005)
-        return "nothing"
+    def sent_bytes(self) -> dict[Path, int]:
+        """By each validator that runs, to anybody."""
+        told = {node: status_of(node) for node in self.validators}
+        return {node: int(said["bytes_sent"]) for node, said in told.items() if said}
+
+    def kill_during(self, part: str, trainer: Path) -> Kill:
+        """Kill who gives most while the trainer fetches `part`, a tenth of the state if chunks."""
+        before, began_s = self.sent_bytes(), time.monotonic()
+        while at_work_on(trainer) != part:
+            self._wait_a_moment(trainer, began_s)
+            if at_work_on(trainer) == "proofs":
+                before = self.sent_bytes()
+        here, due = state_of(trainer)
+        while part == "chunks" and 10 * here <= due:
+            self._wait_a_moment(trainer, began_s)
+            here, due = state_of(trainer)
+        sent = self.sent_bytes()
+        donor = max(sent, key=lambda node: sent[node] - before.get(node, sent[node]))
+        self.processes[donor].kill()
+        self.processes[donor].wait()
+        self.killed.add(donor)
+        assert len(self.killed) < len(self.validators), "nobody is left who has seen all"
+        return Kill(donor.name, sent[donor] - before[donor], here, due, at_work_on(trainer))
+
+    def _wait_a_moment(self, trainer: Path, began_s: float) -> None:
+        if at_work_on(trainer) == "done" or time.monotonic() - began_s > STALL_S:
+            raise SystemExit(f"{trainer.name} is at {at_work_on(trainer)}: nobody could be killed")
+        time.sleep(0.005)
 
     def cpu_s(self) -> float:
         """Of all these nodes and their workers, since they began."""
@@ -218,6 +268,12 @@ def at_work_on(trainer: Path) -> str:
     return "proofs" if "state_coming" in names else "nothing"
 
 
+def state_of(trainer: Path) -> tuple[int, int]:
+    """Bytes of a state that it has, and that it is to have; as it told last."""
+    told = [event for event in events_of(trainer) if event["name"] == "state_coming"]
+    return (told[-1]["bytes"], told[-1]["bytes_due"]) if told else (0, 0)
+
+
 def _cpu_s_of(pid: int) -> float:
     """Of a process and those that it started; of one that is gone, none."""
     try:
@@ -234,10 +290,6 @@ def machine_s() -> tuple[float, float]:
     ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     idle = ticks[3] + ticks[4]
     return (sum(ticks) - idle) / TICKS_A_SECOND, sum(ticks) / TICKS_A_SECOND
-
-
-def _listening(where: str) -> dict[str, str]:
-    return {"DAA_NETWORK__LISTEN": where}
 
 
 def first_set(trainer: Path) -> Event | None:
@@ -276,7 +328,7 @@ def round_times(validator: Path, first: int, last: int) -> list[float]:
 
 def settled(network: Network, rounds: int) -> dict[str, float]:
     """The median of so many rounds from now on, and how busy the machine was meanwhile."""
-    first = network.validators[0]
+    first = network.witness
     height, nodes_s, (busy_s, there_s) = height_of(first), network.cpu_s(), machine_s()
     network.wait_for(height + rounds)
     busy_s, there_s = machine_s()[0] - busy_s, machine_s()[1] - there_s
@@ -292,26 +344,28 @@ def measure(network: Network, options: argparse.Namespace) -> dict[str, Any]:
     network.make()
     for node in network.validators:
         network.start(node, "run")
-    first = network.validators[0]
     network.wait_for(options.history)
     network.pace(options.step_s)
-    network.wait_for(height_of(first) + 2)  # those that began at the pace of before
-    before, donor = settled(network, options.settle), network.validators[-1]
-    killed: dict[str, str] = {}
+    network.wait_for(height_of(network.witness) + 2)  # those that began at the pace of before
+    before = settled(network, options.settle)
+    killed: dict[str, Kill] = {}
     parts = dict(zip(network.trainers[-2:], ("proofs", "chunks"), strict=False))
     for number, trainer in enumerate(network.trainers):
-        network.start(trainer, "join", network.invite(number), "--yes")
         part = parts.get(trainer) if options.kill_donor else None
+        mbit_s = HOME_MBIT_S if part == "chunks" else None
+        network.start(trainer, "join", network.invite(number), "--yes", mbit_s=mbit_s)
         if part is not None:
-            killed[part] = network.kill_during(part, donor, trainer)
+            killed[part] = network.kill_during(part, trainer)
         network.wait_until_in(trainer)
         if part is not None:
+            donor = network.root / killed[part].donor
             network.start(donor, "run")
+            while not status_of(donor):
+                time.sleep(POLL_S)
         print(f"{trainer.name} is in a set", file=sys.stderr)
     after = settled(network, options.settle)
-    inviters = network.inviters
     arrivals = [
-        arrival(trainer, first, inviters[number % len(inviters)])
+        arrival(trainer, network.witness, network.inviter(number))
         for number, trainer in enumerate(network.trainers)
     ]
     return {
@@ -320,7 +374,7 @@ def measure(network: Network, options: argparse.Namespace) -> dict[str, Any]:
         "before": before,
         "after": after,
         "ratio": round(after["round_s"] / before["round_s"], 3),
-        "donor_killed": killed,
+        "donor_killed": {part: asdict(kill) for part, kill in killed.items()},
         "cores": len(os.sched_getaffinity(0)),
     }
 
@@ -333,13 +387,14 @@ def main() -> None:
     parser.add_argument("--settle", type=int, default=10)
     parser.add_argument("--step-s", type=float, default=0.5)
     parser.add_argument("--window-ms", type=int, default=10_000)
-    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--width", type=int)
     parser.add_argument("--per-voucher", type=int, default=3)
     parser.add_argument("--rule", default="mean")
     parser.add_argument("--kill-donor", action="store_true")
     parser.add_argument("--dir", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    options.width = options.width or (WIDTH_OF_CHUNKS if options.kill_donor else WIDTH)
     root = options.dir or Path(tempfile.mkdtemp(prefix="daa-joining-"))
     root.mkdir(parents=True, exist_ok=True)
     network = Network(root, options)
@@ -365,8 +420,12 @@ def main() -> None:
             f"busy, {of['nodes_busy']:.0%} by these nodes"
         )
     print(f"ratio {found['ratio']}")
-    for part, at in found["donor_killed"].items():
-        print(f"the donor was killed for {part} when the trainer was at {at}")
+    for part, kill in found["donor_killed"].items():
+        print(
+            f"{kill['donor']} was killed among the {part}, of which it had given most "
+            f"({kill['gave_bytes']:,} bytes): the trainer had {kill['state_bytes']:,} of "
+            f"{kill['state_bytes_due']:,} bytes of a state, and was at {kill['at_work_on']} after"
+        )
 
 
 if __name__ == "__main__":

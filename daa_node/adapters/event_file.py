@@ -1,7 +1,9 @@
 """The event log on disk: lines appended to one file, rotated by size, so it never fills a disk.
 
 A disk that refuses costs events, not the daemon: that it does is told at once, and what could not
-be written is counted and said in the file once the disk takes lines again.
+be written is counted and said in the file once the disk takes lines again. Of a line for which the
+room ends in its middle nothing stays, nor of one that a killed process or a power cut has left so:
+what is written next would go on where it breaks off.
 """
 
 import json
@@ -10,6 +12,8 @@ from io import FileIO
 from pathlib import Path
 
 from daa_node.observability.config import LogConfig
+
+LINE_BYTES_MAX = 1 << 16  # looked at for where the last whole line ends
 
 
 class EventFile:
@@ -39,13 +43,24 @@ class EventFile:
                 file = self._open()
             if self._lost:
                 gap = json.dumps({"name": "events_lost", "count": self._lost})
-                self._size_bytes += file.write(gap.encode() + b"\n")
+                self._append(file, gap.encode() + b"\n")
                 self._lost = 0
-            self._size_bytes += file.write(payload)
+            self._append(file, payload)
         except OSError as failure:
             self._lost += 1
             if self._lost == 1:
                 self._on_lost(f"cannot write {self._path}: {failure.strerror}; events are lost")
+
+    def _append(self, file: FileIO, payload: bytes) -> None:
+        """All of it or nothing. Raises OSError."""
+        left = memoryview(payload)
+        try:
+            while left:  # what a full disk still takes comes first, and then its reason
+                left = left[file.write(left) :]
+        except OSError:
+            file.truncate(self._size_bytes)
+            raise
+        self._size_bytes += len(payload)
 
     def close(self) -> None:
         if self._file is not None:
@@ -56,7 +71,8 @@ class EventFile:
         if self._file is None:
             # unbuffered: a killed daemon leaves its last words
             self._file = self._path.open("ab", buffering=0)
-            self._size_bytes = self._path.stat().st_size
+            self._size_bytes = _whole_bytes(self._path)
+            self._file.truncate(self._size_bytes)
         return self._file
 
     def _rotate(self) -> None:
@@ -70,3 +86,13 @@ class EventFile:
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _whole_bytes(path: Path) -> int:
+    """Up to the end of the last line that is whole. Raises OSError."""
+    size_bytes = path.stat().st_size
+    with path.open("rb") as file:
+        start = max(0, size_bytes - LINE_BYTES_MAX)
+        file.seek(start)
+        end = file.read().rfind(b"\n") + 1
+    return start + end if end or not start else size_bytes

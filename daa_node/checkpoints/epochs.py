@@ -4,8 +4,8 @@
 
 An entry is a page without execution certificates (see pages), and is judged as a page is: its
 committee is the one that the epochs below lead to, its blocks hang on each other by their hashes,
-and its last one is final. What the committee executed is final with its result. Where an epoch
-needs more than a page of one answer, whoever asks goes on page by page.
+and its last one is final. What the committee executed is final with its result. Of an epoch that no
+answer holds the top comes, alone, and whoever asks goes on downwards (see long_epochs).
 """
 
 from collections.abc import Sequence
@@ -16,26 +16,37 @@ from daa_consensus.errors import BadMessage
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import BlockId
-from daa_node.checkpoints.pages import page_bytes_max, page_from_value, page_value
+from daa_node.checkpoints.pages import (
+    PAGE_BLOCKS_MAX,
+    decisions,
+    page_bytes_max,
+    page_from_value,
+    page_value,
+)
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault
+from daa_node.wire.limits import KIB
 
-REQUEST = "epochs"  # the request's name; its body is the id of the block to follow
-EPOCHS_MAX = 16  # of one answer: some 270 reads
+# The request's name. Its body is the id of the block to follow, or that and the one of the block
+# that a part of a long epoch is to stand below.
+REQUEST = "epochs"
+EPOCHS_MAX = 16  # of one answer
+# An answer has no more if it can: whoever stands far below may know a small committee, and have
+# little room. A sixteenth of what all strangers together may take at once.
+FILLED_BYTES = 256 * KIB
 
 
 def answer_bytes_max(limits: Limits) -> int:
-    """The largest answer that an honest node makes: no larger than that of a page."""
-    return page_bytes_max(limits)
+    """The largest answer that an honest node makes: a few rounds may have more than it fills."""
+    return max(FILLED_BYTES, page_bytes_max(limits))
 
 
-def encode_epochs(pages: Sequence[Page], limits: Limits) -> bytes:
+def encode_epochs(pages: Sequence[Page]) -> bytes:
     """As many of the first ones as one answer holds."""
-    for count in range(len(pages), 0, -1):
-        encoded = canonical.encode([page_value(page) for page in pages[:count]])
-        if len(encoded) <= answer_bytes_max(limits):
-            return encoded
-    return canonical.encode([])
+    values = [page_value(page) for page in pages]
+    while len(values) > 1 and len(canonical.encode(values)) > FILLED_BYTES:
+        values.pop()
+    return canonical.encode(values)
 
 
 def decode_epochs(payload: bytes, limits: Limits) -> list[Page]:
@@ -49,15 +60,15 @@ def decode_epochs(payload: bytes, limits: Limits) -> list[Page]:
         raise PeerFault("malformed", f"epochs: {fault}") from None
 
 
-def bare(page: Page) -> Page:
-    """The same without what its end proves anyway."""
-    return Page(page.blocks, page.certificate, tuple((vertex, None) for vertex, _ in page.vertices))
-
-
 def closing_of(page: Page) -> Block | None:
     """The block that ends the newest of its rounds: where the next page begins."""
     closed = [b for b in page.blocks if isinstance(b.payload, ResultPayload | AbortPayload)]
     return closed[-1] if closed else None
+
+
+def is_long(page: Page) -> bool:
+    """Whether it has more rounds than a page: then it is the rest of an epoch that is over."""
+    return decisions(page.blocks) > PAGE_BLOCKS_MAX
 
 
 def follows(page: Page, block_id: BlockId) -> bool:

@@ -123,7 +123,7 @@ class Gap:
             if kept is None:
                 raise StorageFailed(f"work/{STAGED}/{staged} went away")
             try:
-                page = decode_page(kept, self._chain.limits)
+                page = decode_page(kept, self._chain.limits, len(kept))
             except PeerFault as fault:  # it was checked, and the disk has changed it since
                 raise StorageFailed(f"work/{STAGED}/{staged} is damaged: {fault}") from fault
             assert page is not None, "None was never staged"

@@ -8,10 +8,17 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from daa_consensus.bft.messages import Block, EmptyPayload, ResultPayload
+from daa_consensus.bft.messages import (
+    Block,
+    EmptyPayload,
+    ResultPayload,
+    encode_block,
+    encode_certificate,
+)
 from daa_consensus.votes import Certificate
 from daa_dag import canonical
 from daa_dag.ids import BlockId
+from daa_dag.sizes import NOTHING, blob, fields, items
 from daa_node.checkpoints import epochs
 from daa_node.checkpoints.chain import ChainStore, final_block_of
 from daa_node.checkpoints.pages import (
@@ -24,7 +31,7 @@ from daa_node.checkpoints.pages import (
     part_value,
 )
 from daa_node.checkpoints.publish import Page, Proved
-from daa_node.errors import PeerFault, StorageFailed
+from daa_node.errors import StorageFailed
 from daa_node.network.requests import Answer, Requests
 from daa_node.prompt_lock import PromptLock
 from daa_node.seams import PeerId
@@ -60,17 +67,23 @@ class Pages:
         return Answer(shown, (self._chain.blocks_read - before) * BLOCK_READ_COST_BYTES)
 
     async def epochs_after(self, body: bytes) -> bytes:
-        """The wire form of the epochs right above a block. Raises PeerFault and StorageFailed."""
+        """The wire form of the epochs right above a block, or of a part of a long one.
+
+        Raises PeerFault and StorageFailed.
+        """
         block_id, upper_id = asked_blocks(body)
         if upper_id is not None:
-            raise PeerFault("malformed", "epochs are asked for by one block id")
+            async with self._making:
+                return canonical.encode(
+                    part_value(await bare_part_below(self._chain, block_id, upper_id))
+                )
         asked = epochs.REQUEST.encode() + block_id
         async with self._making:
             tip_id = self._chain.final_tip[0].id
             encoded, of_tip = self._made.get(asked, (b"", None))
             if not encoded or of_tip not in (None, tip_id):
                 shown = await _epochs_after(self._chain, block_id)
-                encoded = epochs.encode_epochs(shown, self._chain.limits)
+                encoded = epochs.encode_epochs(shown)
                 self._keep(asked, encoded, tip_id, len(shown) < epochs.EPOCHS_MAX)
             else:
                 self._made.move_to_end(asked)
@@ -126,42 +139,91 @@ async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     if certificate is None:
         return None
     blocks = await _shown(chain, final_block_of(certificate), block_id, path)
+    if blocks[0].parent_id != block_id and len(blocks) < PART_BLOCKS_MAX:
+        return None  # of a long epoch that came by its end alone
     page = Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
     return page if _has_vertices(page) else None
 
 
 async def _epochs_after(chain: ChainStore, block_id: BlockId) -> list[Page]:
-    """Those above the block that are over, of which each fits into a page."""
+    """Those above the block that are over, of which each fits into an answer; or the top of one."""
     found: list[Page] = []
     while len(found) < epochs.EPOCHS_MAX:
-        page = await _epoch_after(chain, block_id)
+        page = await _epoch_above(chain, block_id)
         closing = None if page is None else epochs.closing_of(page)
-        if page is None or closing is None:
+        if page is None or closing is None or (found and not epochs.follows(page, block_id)):
             break
         found.append(page)
+        if not epochs.follows(page, block_id):
+            break
         block_id = closing.id
     return found
 
 
 async def _epoch_after(chain: ChainStore, block_id: BlockId) -> Page | None:
+    """What is left of the epoch above a block, if it is not longer than a page."""
+    page = await _epoch_above(chain, block_id)
+    if page is None or epochs.is_long(page) or not epochs.follows(page, block_id):
+        return None
+    return page
+
+
+async def _epoch_above(chain: ChainStore, block_id: BlockId) -> Page | None:
     """What is left of the epoch above a final block, up to its end, without executions.
 
-    None if the epoch is open here, has no proof of its own, is longer than a page, or a vertex of
-    it is not here: the headers may be final before.
+    Or the top of it, as much as an answer holds. None if the epoch is open here, has no proof of
+    its own, or a vertex of what is shown is not here: the headers may be final before.
     """
     above = await chain.path_up(block_id, 1)
     ended = await chain.furthest.get(above[0].epoch) if above else None
     if ended is None:
         return None
-    blocks = await _shown(chain, ended.block_id, block_id, ())
-    if not blocks or blocks[0].parent_id != block_id:
+    certificate = await _final(chain, ended.block_id)
+    part = await _bare_part(chain, ended.block_id, block_id, len(encode_certificate(certificate)))
+    if part is None or not part.blocks:
         return None
-    certificate, vertices = await _final(chain, ended.block_id), await _vertices_of(chain, blocks)
-    page = Page(tuple(blocks), certificate, vertices)
+    page = Page(part.blocks, certificate, part.vertices)
     closing = epochs.closing_of(page)
-    if closing is None or not await _is_over(chain, closing) or not _has_vertices(page):
+    return None if closing is None or not await _is_over(chain, closing) else page
+
+
+async def bare_part_below(chain: ChainStore, block_id: BlockId, upper_id: BlockId) -> Part | None:
+    """What stands above the one block and below the other, without executions, as much as fits.
+
+    None if nothing does, or a vertex is not here.
+    """
+    upper = await chain.block(upper_id)
+    if upper is None or upper.view == 0 or upper.parent_id == block_id:
         return None
-    return epochs.bare(page)
+    return await _bare_part(chain, upper.parent_id, block_id)
+
+
+async def _bare_part(
+    chain: ChainStore, top_id: BlockId, block_id: BlockId, beside_bytes: int = 0
+) -> Part | None:
+    """As much as an answer is filled with, or as few rounds as a page has if these are more."""
+    blocks, vertices, decisions = list[Block](), list[Proved](), 0
+    size_bytes = beside_bytes + items(PART_BLOCKS_MAX, 0) * 4  # lists, and what is around them
+    while top_id != block_id and len(blocks) < PART_BLOCKS_MAX:
+        block = await chain.block(top_id)
+        if block is None:
+            raise StorageFailed(f"block {top_id.hex()}, which is final, is missing")
+        if block.view == 0:
+            break
+        vertex, is_decision = None, not isinstance(block.payload, EmptyPayload)
+        size_bytes += blob(len(encode_block(block)))
+        if isinstance(block.payload, ResultPayload):
+            vertex = await chain.vertex(block.payload.vertex_id)
+            if vertex is None:
+                return None
+            size_bytes += fields(blob(len(vertex.encode())), NOTHING)
+        if size_bytes > epochs.FILLED_BYTES and decisions + is_decision > PAGE_BLOCKS_MAX:
+            break
+        decisions += is_decision
+        vertices += [] if vertex is None else [(vertex, None)]
+        blocks.append(block)
+        top_id = block.parent_id
+    return Part(tuple(blocks[::-1]), tuple(vertices[::-1]))
 
 
 def _has_vertices(page: Page) -> bool:

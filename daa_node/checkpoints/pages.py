@@ -92,10 +92,13 @@ def _part_value(part: Page | Part) -> list[canonical.Value]:
     ]
 
 
-def decode_page(payload: bytes, limits: Limits) -> Page | None:
-    """The page in a peer's answer, nothing in it verified. Raises PeerFault("malformed")."""
+def decode_page(payload: bytes, limits: Limits, bytes_max: int | None = None) -> Page | None:
+    """The page in a peer's answer, nothing in it verified. Raises PeerFault("malformed").
+
+    `bytes_max`: where it is not an answer, but what several have told.
+    """
     try:
-        value = canonical.decode(payload, page_bytes_max(limits))
+        value = canonical.decode(payload, bytes_max or page_bytes_max(limits))
         return None if value is None else page_from_value(value, limits)
     except (DagError, BadMessage, TypeError, ValueError) as fault:
         raise PeerFault("malformed", f"page: {fault}") from None
@@ -112,10 +115,13 @@ def page_from_value(value: Any, limits: Limits) -> Page:
             raise BadMessage("a page is blocks, a certificate and vertices")
 
 
-def decode_part(payload: bytes, limits: Limits) -> Part | None:
-    """The part in a peer's answer, nothing in it verified. Raises PeerFault("malformed")."""
+def decode_part(payload: bytes, limits: Limits, bytes_max: int | None = None) -> Part | None:
+    """The part in a peer's answer, nothing in it verified. Raises PeerFault("malformed").
+
+    `bytes_max`: of an answer that may have more than a page.
+    """
     try:
-        match canonical.decode(payload, page_bytes_max(limits)):
+        match canonical.decode(payload, bytes_max or page_bytes_max(limits)):
             case None:
                 return None
             case [list() as blocks, list() as vertices]:
@@ -159,32 +165,46 @@ async def whole_page(ask: Ask, tip: Block, validators: Validators) -> Page | Non
     page = decode_page(await ask(tip.id), limits)
     if page is None or not page.blocks or page.blocks[0].parent_id == tip.id:
         return page
-    _check_final(page, validators)
+    check_final(page, validators)
     answered = page.blocks
     while page.blocks[0].parent_id != tip.id:
         lowest = page.blocks[0]
-        if not _is_full(answered):
-            raise PeerFault("bad_page", f"an answer of {len(answered)} blocks, and there is more")
+        check_full(answered)
         part = decode_part(await ask(tip.id + lowest.id), limits)
-        if part is None or not part.blocks or lowest.parent_view <= tip.view:
+        if part is None:
             raise PeerFault("bad_page", "its blocks do not lead down to where we stand")
-        for below, above in pairwise((*part.blocks, lowest)):
-            if above.parent_id != below.id:
-                raise PeerFault("bad_page", "a part does not stand below the one before it")
+        check_below(part, lowest, tip)
         answered = part.blocks
         blocks, vertices = (*part.blocks, *page.blocks), (*part.vertices, *page.vertices)
         page = Page(blocks, page.certificate, vertices)
-        if _decisions(blocks) > PAGE_BLOCKS_MAX:
+        if decisions(blocks) > PAGE_BLOCKS_MAX:
             raise PeerFault("bad_page", "it has more rounds than a page holds")
     return page
 
 
-def _is_full(blocks: Sequence[Block]) -> bool:
-    """Whether an answer holds no more: one by one, blocks would take for ever."""
-    return len(blocks) >= PART_BLOCKS_MAX or _decisions(blocks) >= PAGE_BLOCKS_MAX
+def check_full(blocks: Sequence[Block]) -> None:
+    """Return when an answer holds no more: one by one, blocks would take for ever.
+
+    Raises PeerFault.
+    """
+    if len(blocks) < PART_BLOCKS_MAX and decisions(blocks) < PAGE_BLOCKS_MAX:
+        raise PeerFault("bad_page", f"an answer of {len(blocks)} blocks, and there is more")
 
 
-def _decisions(blocks: Sequence[Block]) -> int:
+def check_below(part: Part, lowest: Block, tip: Block) -> None:
+    """Return when the part hangs on the lowest block that is final, and may lead to `tip`.
+
+    Raises PeerFault.
+    """
+    if not part.blocks or lowest.parent_view <= tip.view:
+        raise PeerFault("bad_page", "its blocks do not lead down to where we stand")
+    for below, above in pairwise((*part.blocks, lowest)):
+        if above.parent_id != below.id:
+            raise PeerFault("bad_page", "a part does not stand below the one before it")
+
+
+def decisions(blocks: Sequence[Block]) -> int:
+    """How many of them are not empty."""
     return sum(not isinstance(block.payload, EmptyPayload) for block in blocks)
 
 
@@ -195,10 +215,11 @@ def check_headers(page: Page, tip: Block, validators: Validators) -> None:
         if (block.parent_id, block.parent_view) != (below.id, below.view):
             raise PeerFault("bad_page", "a block does not stand on the one before")
         below = block
-    _check_final(page, validators)
+    check_final(page, validators)
 
 
-def _check_final(page: Page, validators: Validators) -> None:
+def check_final(page: Page, validators: Validators) -> None:
+    """Return when its certificate makes its newest block final. Raises PeerFault."""
     final = page.certificate.statement
     if final.kind is not Kind.FINALIZE or not page.blocks or final.value != page.blocks[-1].id:
         raise PeerFault("bad_page", "the certificate does not finalize the newest block")

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
+from errno import ENOSPC
 from pathlib import Path
 from random import Random
 
@@ -47,7 +48,7 @@ from daa_node.cli.identity import LocalNode
 from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
 from daa_node.config_file import Override
-from daa_node.errors import NodeError, UserError
+from daa_node.errors import NodeError, StorageFailed, UserError
 from daa_node.gateway.front_desk import WITHOUT_PAGE
 from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
@@ -167,8 +168,17 @@ def run_daemon(
         try:
             reason = trio.run(daemon.run, with_parent)
         except BaseExceptionGroup as group:
-            raise _first_cause(group) from None
+            raise _told(_first_cause(group), joined is not None) from None
     report.note(f"stopped: {reason}")
+
+
+def _told(cause: BaseException, joins: bool) -> BaseException:
+    """With what to do about it, where `join` does not say that itself."""
+    if joins or not isinstance(cause, StorageFailed) or os.strerror(ENOSPC) not in str(cause):
+        return cause
+    return StorageFailed(
+        f"{cause}. Nothing that was certified is lost: make room, and start this node again"
+    )
 
 
 class _Daemon:

@@ -12,6 +12,7 @@ its node is a member, and who is none yet, or no more, is asked after all who ar
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import trio
 
@@ -19,6 +20,7 @@ from daa_consensus.bft.messages import Block
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId, VertexId
 from daa_dag.retention import Retention
+from daa_node.checkpoints import epochs
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import NotHeld, PeerFault, Unavailable
@@ -95,6 +97,11 @@ class CatchUp:
         async def ask(node: NodeId) -> Page | None:
             return await self._ask(node, tip, runner.newest, validators)
 
+        async def ask_by_ends(node: NodeId) -> Page | None:
+            """Of an old epoch it may have no more than what proves its end."""
+            found = await self._ask_epochs(node, tip, runner.newest, validators)
+            return found[0] if found else None
+
         async def follow_one_of(nodes: Iterable[NodeId], bring: Bring = ask) -> bool:
             left = list(nodes)
             while left:
@@ -119,6 +126,8 @@ class CatchUp:
             return
         members = self._members()
         if await follow_one_of(members):
+            return
+        if resolution is None and await follow_one_of(members, ask_by_ends):
             return
         wanted = [runner.newest.vertex_id]
         if resolution is not None and result is not None:
@@ -197,6 +206,9 @@ class CatchUp:
         runner, parts = self._runner, self._parts
         tip = await parts.chain.resume_point()
         assert runner.state is not None
+        if epochs.is_long(page):  # so many deltas at once would fill a disk with states
+            await self._cross(member, page, tip)
+            return
         if self._is_far(runner.newest) and await self._passed_over(member, page, tip):
             return
         states = [runner.state]
@@ -277,17 +289,28 @@ class CatchUp:
                 self._ahead.clear()
                 self._parts.fault(node, fault)
         beyond: dict[NodeId, list[Page]] = {}
-        is_far = self._is_far(parent)
 
-        async def ask(node: NodeId) -> Page | None:
-            if is_far:
-                found = await self._ask_epochs(node, tip, parent, validators)
-                if found:
-                    beyond[node] = found[1:]
-                    return found[0]
+        async def ask_by_ends(node: NodeId) -> Page | None:
+            found = await self._ask_epochs(node, tip, parent, validators)
+            beyond[node] = found[1:]
+            return found[0] if found else None
+
+        async def ask_page(node: NodeId) -> Page | None:
             return await self._ask(node, tip, parent, validators)
 
-        brought, _ = await self._first_pages(self._members(), ask, [], nays_max)
+        async def ask_both(node: NodeId) -> Page | None:
+            with suppress(Unavailable):  # it may have a page
+                found = await ask_by_ends(node)
+                if found is not None:
+                    return found
+            return await ask_page(node)
+
+        # Who wants all deltas takes pages, as long as there are any.
+        ways = [ask_both] if self._is_far(parent) else [ask_page, ask_by_ends]
+        brought: list[tuple[NodeId, Page]] = []
+        for ask in ways:
+            if not brought:
+                brought, _ = await self._first_pages(self._members(), ask, [], nays_max)
         if not brought:
             return None
         node, page = brought[0]
@@ -297,13 +320,10 @@ class CatchUp:
     async def _ask_epochs(
         self, node: NodeId, tip: Block, parent: Vertex, validators: Validators
     ) -> list[Page]:
-        """Epochs right above `tip` there, the first of them judged. Raises PeerFault."""
+        """Epochs right above `tip` there, the first of them judged. Raises as Peers.ask_epochs."""
         began_s, blocks = trio.current_time(), 0
         try:
-            found = await self._parts.peers.ask_epochs(node, tip)
-        except Unavailable:
-            return []  # it may have a page
-        try:
+            found = await self._parts.peers.ask_epochs(node, tip, validators)
             if found:
                 check_page(found[0], tip, parent, validators.copy())
                 blocks = sum(len(page.blocks) for page in found)

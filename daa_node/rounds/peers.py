@@ -8,6 +8,7 @@ from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, cut
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints import epochs
+from daa_node.checkpoints.long_epochs import LongEpochs
 from daa_node.checkpoints.pages import REQUEST, page_bytes_max, whole_page
 from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import intact
@@ -80,6 +81,7 @@ class Peers:
         self._contacts = contacts
         self._work = work
         self._sizes = sizes
+        self._long_epochs = LongEpochs()
         self.reachable = contacts.members  # with whom we have a connection, without ourselves
 
     async def fetch_update(self, offer: OfferBody, nodes: Callable[[], Collection[NodeId]]) -> None:
@@ -191,18 +193,20 @@ class Peers:
 
         return await whole_page(ask, tip, validators)
 
-    async def ask_epochs(self, node: NodeId, tip: Block) -> list[Page]:
+    async def ask_epochs(self, node: NodeId, tip: Block, validators: Validators) -> list[Page]:
         """Epochs that are over, right above `tip`, each by one certificate; nothing verified.
 
-        Raises Unavailable or PeerFault.
+        `validators` as in `ask_page`. Raises Unavailable or PeerFault.
         """
-        peer_id, limits = self._contacts.peer_of(node), self._sizes.limits
+        peer_id = self._contacts.peer_of(node)
         if peer_id is None:
             raise Unavailable(f"{node.hex()[:8]} is not connected")
-        answer = await self._requests.ask(
-            peer_id, epochs.REQUEST, tip.id, epochs.answer_bytes_max(limits)
-        )
-        return epochs.decode_epochs(answer, limits)
+        bytes_max = epochs.answer_bytes_max(validators.limits)
+
+        async def ask(body: bytes) -> bytes:
+            return await self._requests.ask(peer_id, epochs.REQUEST, body, bytes_max)
+
+        return await self._long_epochs.shown(ask, tip, validators)
 
     def _members_after(self, node: NodeId) -> list[Source]:
         """That one, then the members within reach, by turns of our own."""

@@ -173,6 +173,8 @@ class Machine:
         self.disk = disk
         self.bootstrap: tuple[str, ...] = ()  # what the operator knows beside the genesis
         self.limits: LimitsConfig | None = None  # of its bulk; may change while it runs
+        # What it keeps; a script may have one keep less, or more.
+        self.storage = StorageConfig(vertices_restorable=site.vertices_restorable)
         self.is_on = False  # whether the machine has power; its daemon may be between two lives
         self.power_ons = 0
         self.ended: str | None = None  # why the daemon stopped of itself
@@ -263,7 +265,7 @@ class Machine:
                 bootstrap=self.bootstrap,
                 peers_max=min(PEERS_MAX_MOST, max(PEERS_MAX_LEAST, len(site.node_of))),
             ),
-            storage=StorageConfig(vertices_restorable=site.vertices_restorable),
+            storage=self.storage,
             gateway=GatewayConfig(enabled=self.number in site.gateways),
         )
         outside = self._outside(config.network)

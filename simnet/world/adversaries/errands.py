@@ -67,6 +67,11 @@ def _have_dialled(mind: Mind) -> bytes:
     return dial_back.encode_request(mind.chance.randbytes(BELL_TOKEN_BYTES), tuple(ports))
 
 
+def _epochs_or_a_part(mind: Mind) -> bytes:
+    """What follows a block, or that and what stands below another one."""
+    return b"".join(mind.composer.made(BlockId) for _ in range(mind.chance.randint(1, 2)))
+
+
 def _present(mind: Mind) -> bytes:
     """A token that it has guessed, with an enrolment or to ask about it."""
     asks = mind.chance.randrange(2)
@@ -77,7 +82,7 @@ def _present(mind: Mind) -> bytes:
 # What a request of each word is about.
 REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     pages.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),
-    epochs.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),
+    epochs.REQUEST: _epochs_or_a_part,
     membership_requests.REQUEST: lambda mind: encode_operation(mind.composer.made(Operation)),
     openings.REQUEST: quarrels.question,
     court.REQUEST: quarrels.dispute,
@@ -257,7 +262,7 @@ def changed(mind: Mind, body: bytes) -> bytes:
         if shown:
             at = mind.chance.randrange(len(shown))
             shown[at] = mind.variations.varied(shown[at])
-        return epochs.encode_epochs(shown, LIMITS)
+        return epochs.encode_epochs(shown)
     try:
         page = pages.decode_page(body, LIMITS)
     except PeerFault:

@@ -5,6 +5,8 @@ import os
 import resource
 from pathlib import Path
 
+import pytest
+
 from daa_node.adapters.event_file import EventFile
 from daa_node.observability.config import LogConfig
 
@@ -32,6 +34,34 @@ def test_a_restarted_daemon_appends_and_still_rotates_in_time(tmp_path: Path) ->
         file.close()
     assert (tmp_path / "e").stat().st_size <= 11_001
     assert sorted(os.listdir(tmp_path)) == ["e", "e.1"]
+
+
+def test_of_a_line_that_finds_no_room_for_all_of_it_nothing_stays(tmp_path: Path) -> None:
+    path, told = tmp_path / "e", list[str]()
+    file = EventFile(path, LogConfig, told.append)
+    file.write_line("before")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 4, before[1]))
+        file.write_line("no room for all of this")
+        assert path.read_text() == "before\n"
+        file.write_line("nor for this one, whatever it says")
+        file.close()
+        file = EventFile(path, LogConfig)  # the next start
+        file.write_line("x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(told) == 1
+    assert path.read_text() == "before\nx\n"
+
+
+@pytest.mark.parametrize("whole", ["before\n", ""])
+def test_a_line_that_a_killed_process_has_left_unfinished_goes(tmp_path: Path, whole: str) -> None:
+    path = tmp_path / "e"
+    path.write_text(whole + '{"ts":17')
+    file = EventFile(path, LogConfig)
+    file.write_line("after")
+    assert path.read_text() == whole + "after\n"
 
 
 def test_a_full_disk_costs_lines_and_the_gap_is_told_afterwards(tmp_path: Path) -> None:

@@ -114,8 +114,14 @@ class Round:
 class ChainMaker:
     """Plays a whole network: decides, executes, certifies; publishing is the code under test."""
 
-    def __init__(self, directory: Path, signers: Sequence[NodeKeys] = tuple(KEYS[:3])) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        signers: Sequence[NodeKeys] = tuple(KEYS[:3]),
+        epoch_rounds: int = EPOCH_ROUNDS,
+    ) -> None:
         self.directory = directory
+        self.epoch_rounds = epoch_rounds
         self.chain_directory = directory / "chain"
         self.store = DiskBlobStore(self.chain_directory, offload=Inline())
         self.work = DiskBlobStore(directory / "work", offload=Inline())
@@ -142,7 +148,7 @@ class ChainMaker:
         await self.chain.open(self.first, self.genesis)
 
     def epoch(self, closed_rounds: int) -> int:
-        return closed_rounds // EPOCH_ROUNDS
+        return closed_rounds // self.epoch_rounds
 
     def block(self, payload: Payload, parent: Block, epoch: int, height: int) -> Block:
         self.view += 2 if isinstance(payload, EmptyPayload) else 1  # some views end in nothing
@@ -214,7 +220,7 @@ class ChainMaker:
         result = ResultPayload(self.round, vertex.vertex_id, root)
         empties = self.empties_on(set_block)
         closing = self.block(result, empties[-1], epoch, self.round)
-        trailing = self.empties_on(closing) if self.round % EPOCH_ROUNDS == 0 else ()
+        trailing = self.empties_on(closing) if self.round % self.epoch_rounds == 0 else ()
         final = (closing, *trailing)[-1]
         self.tip = closing  # the next epoch, too, stands on the closing itself
         headers = Headers((set_block, *empties, closing), trailing, self.finalize(final))

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import trio
 
+from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.verify import Report, verify_chain
 from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker
 
 
-def verify(chain: Path) -> Report:
-    return verify_chain(chain, FACTS)
+def verify(chain: Path, facts: ChainFacts = FACTS) -> Report:
+    return verify_chain(chain, facts)
 
 
 def named(report: Report) -> set[str]:

@@ -18,6 +18,7 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_dag.retention import Retention
 from daa_node.agreement.wan_bft import WanBft
+from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.page_server import page_after
 from daa_node.checkpoints.pages import decode_page, page_value
 from daa_node.checkpoints.publish import Page, copy_blob
@@ -85,7 +86,7 @@ class Around:
         page = await page_after(self._others.chain, tip.id)
         return decode_page(canonical.encode(page_value(page)), FACTS.limits)
 
-    async def ask_epochs(self, node: NodeId, tip: Block) -> list[Page]:
+    async def ask_epochs(self, node: NodeId, tip: Block, validators: Validators) -> list[Page]:
         raise Unavailable("nobody here answers 'epochs'")
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
@@ -169,11 +170,12 @@ async def runner_among(
     laggard: ChainMaker,
     is_far: Callable[[Vertex], bool] = lambda _newest: False,
     anchor: VertexId | None = None,
+    facts: ChainFacts = FACTS,
 ) -> tuple[JobRunner, CatchUp]:
     await laggard.open()
     agreement = SimpleNamespace(
         me=US,
-        validators=FACTS.validators(),
+        validators=facts.validators(),
         outcomes=SimpleNamespace(resolution=lambda _round: None),
         published=nothing,
         caught_up=nothing,

@@ -17,6 +17,7 @@ from daa_node.checkpoints.layout import KINDS, VERTICES
 from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.scrub import Scrub
 from daa_node.checkpoints.thinning import thin
+from daa_node.identity.validators import Validators
 from daa_node.observability.events import EventLog
 from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, FACTS, ChainMaker, make_chain
 from tests.daa_node.checkpoints.verified import verify
@@ -79,7 +80,7 @@ class ByPages(ByEpochs):
     def reachable(self) -> set[NodeId]:
         return {STRANGER}
 
-    async def ask_epochs(self, node: NodeId, tip: Block) -> list[Page]:
+    async def ask_epochs(self, node: NodeId, tip: Block, validators: Validators) -> list[Page]:
         return []
 
 

@@ -1,10 +1,11 @@
 """A node that was away for longer than others keep deltas comes back, and its chain is whole."""
 
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import cast
 
 import pytest
@@ -30,6 +31,7 @@ from daa_node.network.blob_server import BlobServer
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
+from daa_node.network.session_pool import Source
 from daa_node.observability.events import EventLog
 from daa_node.rounds.job_runner import ChainPosition, RunnerParts
 from daa_node.rounds.peers import Peers, Sizes
@@ -73,23 +75,36 @@ MEMBER = source("member")
 SIZES = Sizes(LIMITS, delta_bytes_max(RULES), 5.0, ())
 
 
+View = Callable[[FrameStream], FrameStream]  # of a session as a member serves it
+
+
 @asynccontextmanager
 async def member_of(
-    served: ChainMaker, laggard: ChainStore, asked: list[BlobRoot]
+    served: ChainMaker,
+    laggard: ChainStore,
+    asked: list[BlobRoot],
+    others: Mapping[Source, View] = MappingProxyType({}),
 ) -> AsyncIterator[Peers]:
-    """The laggard's view of one reachable member, who serves this chain and notes what is asked."""
+    """A laggard's view of a member, who serves this chain and notes what it asks, and of others."""
     async with trio.open_nursery() as nursery:
         bulk = MemoryBulk(nursery)
         server = BlobServer({"deltas": served.store}, served.store, bool)
-        bulk.add("member", lambda stream: server.serve(Noting(stream, asked)))
+
+        async def serve(view: View, stream: FrameStream) -> None:
+            await server.serve(view(stream))
+
+        views = {MEMBER: lambda stream: Noting(stream, asked), **others}
+        for each, view in views.items():
+            bulk.add(each.peer_id, partial(serve, view))
         log = EventLog(lambda: 0)
-        directory = Directory(trio.current_time, {MEMBER.node_id: MEMBER.peer_id}, log)
+        names = {each.node_id: each.peer_id for each in views}
+        directory = Directory(trio.current_time, names, log)
         fetcher = BlobFetcher(NodeId(bytes(32)), bulk, fault)
         away = cast(Transport, None)
         answering = Requests(away, directory, log)
         Pages(served.chain).serve(answering)
         asking = Requests(cast(Transport, Line(nursery, answering.serve)), directory, log)
-        known = contacts(directory, {MEMBER.node_id})
+        known = contacts(directory, {*names})
         yield Peers(fetcher, asking, known, laggard.work, SIZES)
         await fetcher.aclose()
         nursery.cancel_scope.cancel()
@@ -141,6 +156,7 @@ async def sync_state(
     meanwhile: Callable[[], Awaitable[None]] | None = None,
     anchor: VertexId | None = None,
     log: EventLog | None = None,
+    others: Mapping[Source, View] = MappingProxyType({}),
 ) -> ChainPosition:
     """What the job runner does when the next page's deltas are gone.
 
@@ -148,7 +164,7 @@ async def sync_state(
     """
     refused: list[Unavailable | StorageFailed | UserError] = []
     befalls = [] if meanwhile is None else [meanwhile]
-    async with member_of(served, chain, [] if asked is None else asked) as peers:
+    async with member_of(served, chain, [] if asked is None else asked, others) as peers:
         newest, tip = await chain.newest(), await chain.resume_point()
         replays = Replays(laggard)
 
