@@ -60,6 +60,14 @@ class OpenPacks:
                 break
         return place
 
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether no pack that holds the record has it as it was packed."""
+        place = self.best_place_of(key)
+        if place is None:
+            return False
+        entry, read = place
+        return not entry.fits(read(entry.payload_offset, entry.size_bytes))
+
     def _places_of(self, key: bytes) -> Iterator[tuple[Entry, ReadAt]]:
         for head in self._heads or self.known():
             read = self.reader(head.name)

@@ -133,6 +133,7 @@ class Handlers:
             "loss_nats": runner.history.loss_nats,
             "alarm": runner.history.loss_watch.alarm,
             "damaged": list(runner.snapshots.scrub.found),
+            "repaired": list(runner.snapshots.scrub.mended),
             "validators": {
                 "reachable": len(reachable & committee.stake_of.keys()),
                 "total": len(committee.validators),

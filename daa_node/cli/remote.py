@@ -78,6 +78,9 @@ def status(root: Path, as_json: bool) -> None:
         report.put(f"DAMAGED     {what}")
     if len(answer["damaged"]) > DAMAGED_SHOWN:
         report.put("DAMAGED     and more: daa-node logs has record_damaged for each")
+    if answer["repaired"]:
+        count, first = len(answer["repaired"]), answer["repaired"][0]
+        report.put(f"repaired    {count} by the newest reading, the first: {first}")
     if answer.get("waiting"):
         report.put(f"waiting     {answer['waiting']}")
     if answer.get("ended_because"):

@@ -124,7 +124,10 @@ DATA_PRUNED = EventName("data_pruned")  # count: of files that retention let go 
 DATA_PACKED = EventName("data_packed")  # files, merged: moved into a pack; packs into one
 HISTORY_THINNED = EventName("history_thinned")  # epochs_light: so many have one certificate each
 RECORD_DAMAGED = EventName("record_damaged")  # detail: found when old rounds were read again
-CHAIN_SCRUBBED = EventName("chain_scrubbed")  # blocks, damaged: one pass over all that is kept
+RECORD_REPAIRED = EventName("record_repaired")  # detail: a good one of a member is in its place
+RECORD_LOST = EventName("record_lost")  # detail: no member within reach has a good one; said once
+# blocks, damaged, repaired: one pass over all that is kept, what stays so, and what was mended
+CHAIN_SCRUBBED = EventName("chain_scrubbed")
 CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height
 TRAINER_STARTED = EventName("trainer_started")  # pid, device, inner_state
 TRAINER_LOST = EventName("trainer_lost")  # why

@@ -101,7 +101,7 @@ class Daemon:
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[])
-        self.scrub = SimpleNamespace(found=())
+        self.scrub = SimpleNamespace(found=(), mended=())
         snapshots = SimpleNamespace(scrub=self.scrub)
         runner = SimpleNamespace(newest=vertex, round=0, history=history, snapshots=snapshots)
         nothing: Any = lambda: None  # noqa: E731
@@ -258,5 +258,7 @@ def test_no_request_of_an_operator_makes_a_node_say_what_others_refuse(
 async def test_status_names_what_the_disk_has_lost() -> None:
     daemon = Daemon(KEYS[0])
     assert (await run(daemon, "status", {}))["damaged"] == []
-    daemon.scrub.found = ("chunks/ab is damaged",)
-    assert (await run(daemon, "status", {}))["damaged"] == ["chunks/ab is damaged"]
+    daemon.scrub.found, daemon.scrub.mended = ("chunks/ab is damaged",), ("blocks/cd is missing",)
+    answer = await run(daemon, "status", {})
+    assert answer["damaged"] == ["chunks/ab is damaged"]
+    assert answer["repaired"] == ["blocks/cd is missing"]
