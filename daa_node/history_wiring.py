@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from daa_dag.chunking import Manifest
 from daa_dag.ids import NodeId
+from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.quota import within_bytes
 from daa_node.checkpoints.records import Records
 from daa_node.checkpoints.repair import Lenders, Repair
 from daa_node.checkpoints.snapshots import Snapshots
@@ -49,6 +51,11 @@ class HistoryWiring:
     def serve(self) -> None:
         """Answer others from now on."""
         Records(self._chain).serve(self._requests)
+
+    def within(self, retention: Retention, snapshot_every: int) -> Retention:
+        """What there is room for, of what this node wants to keep."""
+        delta_bytes, state_bytes = self.lenders.delta_bytes_max, 2 * self.lenders.state_bytes
+        return within_bytes(retention, delta_bytes, state_bytes, snapshot_every)
 
     def lend_to(self, snapshots: Snapshots) -> None:
         """What is found damaged there is mended from now on."""

@@ -318,7 +318,9 @@ class Wiring:
         scout = Scout(runner, agreement, self.chain, self._peers, self.contacts, parts.events)
         catch_up = CatchUp(
             *(runner, runner_parts, scout.found, self.holders.find),
-            is_far=far_behind(self._member_list.told_height, retention, every),
+            is_far=far_behind(
+                self._member_list.told_height, self._history.within(retention, every), every
+            ),
         )
         return runner, scout, catch_up
 

@@ -158,7 +158,9 @@ class OpenPacks:
         """For good once this returns; what could not be removed goes with the next ones."""
         self.leaving |= {*names}
         for name in sorted(self.leaving):
-            (self.folder / name).unlink(missing_ok=True)
+            path = self.folder / name
+            with self._records.tally.changes(path):
+                path.unlink(missing_ok=True)
             self._let_go(name)
         if self.leaving:
             sync(self.folder)

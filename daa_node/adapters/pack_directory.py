@@ -151,7 +151,8 @@ class PackDirectory:
             for key, path in loose:
                 # One that is there twice, with other bytes in the pack, is damaged in one of both.
                 if self._holds(key, path):
-                    path.unlink(missing_ok=True)
+                    with self._records.tally.changes(path):
+                        path.unlink(missing_ok=True)
             return len(moving)
 
     def merge(self) -> int:

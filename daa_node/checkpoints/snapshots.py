@@ -4,20 +4,17 @@ A snapshot is large and nobody waits for it: a restart without the newest one re
 the one before. What a new one lets go is pruned after it. Chunks come before their manifests.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 import trio
 
 from daa_dag.checkpoint import Vertex
-from daa_dag.chunking import Manifest
-from daa_dag.retention import Prunable, Retention, prunable
+from daa_dag.retention import Retention, prunable
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.layout import DELTAS, MANIFESTS
+from daa_node.checkpoints.held import held_by
 from daa_node.checkpoints.packing import Packing
+from daa_node.checkpoints.quota import Quota
 from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.checkpoints.scrub import Scrub
-from daa_node.checkpoints.snapshot_files import snapshot_names, snapshot_writes
+from daa_node.checkpoints.snapshot_files import snapshot_writes
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
@@ -38,6 +35,7 @@ class Snapshots:
         self._log = log
         self.packing = Packing(chain, retention, log)
         self.scrub = Scrub(chain, log)
+        self.quota = Quota(chain, retention, self.packing, log)
         self._due: Vertex | None = None  # published, its states not yet in the chain
         self._pruned_to: int | None = None  # height below which nothing was wanted at the last look
 
@@ -46,11 +44,12 @@ class Snapshots:
         self._due = vertex if self._has_one(vertex) else None
 
     async def store(self) -> None:
-        """Store the snapshot that is due, if one is; then let packing look at what lies there.
+        """Store the snapshot that is due, if one is; then look at what lies there, and how much.
 
         A disk that fails costs this one alone.
         """
         await self._store_due()
+        await self.quota.look()
         self.packing.wake()
 
     async def _store_due(self) -> None:
@@ -87,51 +86,6 @@ class Snapshots:
 
     def _has_one(self, vertex: Vertex) -> bool:
         return vertex.height % self.every == 0
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What of a chain can be let go: by height, from the tip down to where nothing is held."""
-
-    vertices: dict[int, Vertex]
-    delta_heights: tuple[int, ...]
-    snapshots: dict[int, tuple[Manifest, Manifest]]
-    first: tuple[Manifest, Manifest] | None = None  # weights from a file, which always stay
-
-    def names(self, going: Prunable) -> set[str]:
-        """The files that go, without those that what stays needs too."""
-        # Two steps that move nothing are one delta, and snapshots share chunks that did not change.
-        staying = set(self.delta_heights) - {*going.delta_heights}
-        names = self._delta_names(going.delta_heights) - self._delta_names(staying)
-        gone = [self.snapshots[height] for height in going.snapshot_heights]
-        kept = [self.snapshots[height] for height in {*self.snapshots} - {*going.snapshot_heights}]
-        kept += [self.first] if self.first is not None else []
-        return names | (snapshot_names(gone) - snapshot_names(kept))
-
-    def _delta_names(self, heights: Iterable[int]) -> set[str]:
-        roots = {self.vertices[height].delta_root.hex() for height in heights}
-        return {f"{kind}/{root}" for root in roots for kind in (DELTAS, MANIFESTS)}
-
-
-async def held_by(chain: ChainStore) -> Held:
-    """The deltas and whole snapshots that lie on disk. Raises StorageFailed."""
-    vertices: dict[int, Vertex] = {}
-    deltas: list[int] = []
-    snapshots: dict[int, tuple[Manifest, Manifest]] = {}
-    vertex: Vertex | None = await chain.newest()
-    # What is deleted is always a prefix: below a vertex that has neither, there is nothing.
-    while vertex is not None and vertex.height > 0:
-        vertices[vertex.height] = vertex
-        has_delta = await chain.store.blob_manifest(DELTAS, vertex.delta_root) is not None
-        snapshot = await chain.snapshot(vertex)
-        if has_delta:
-            deltas.append(vertex.height)
-        if snapshot is not None:
-            snapshots[vertex.height] = snapshot
-        if not has_delta and snapshot is None:
-            break
-        vertex = await chain.vertex(vertex.parents[0])
-    return Held(vertices, tuple(deltas), snapshots, await chain.first_snapshot())
 
 
 async def prune(chain: ChainStore, policy: Retention) -> int:

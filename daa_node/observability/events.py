@@ -122,6 +122,10 @@ FIRST_WEIGHTS_AWAITED = EventName("first_weights_awaited")  # root, why
 SNAPSHOT_STORED = EventName("snapshot_stored")  # height, wall_s
 DATA_PRUNED = EventName("data_pruned")  # count: of files that retention let go of
 DATA_PACKED = EventName("data_packed")  # files, merged: moved into a pack; packs into one
+# bytes, bytes_max: nine tenths of storage.bytes_max; and: more than that, and nothing may go
+STORAGE_NEAR = EventName("storage_near")
+STORAGE_OVER = EventName("storage_over")  # bytes, bytes_max, why
+STORAGE_LET_GO = EventName("storage_let_go")  # bytes, states: gained, and files of old states
 HISTORY_THINNED = EventName("history_thinned")  # epochs_light: so many have one certificate each
 RECORD_DAMAGED = EventName("record_damaged")  # detail: found when old rounds were read again
 RECORD_REPAIRED = EventName("record_repaired")  # detail: a good one of a member is in its place
