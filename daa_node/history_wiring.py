@@ -9,6 +9,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.quota import within_bytes
 from daa_node.checkpoints.records import Records
 from daa_node.checkpoints.repair import Lenders, Repair
+from daa_node.checkpoints.replication import LOOK_EVERY_S, Replication
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.errors import Unavailable
 from daa_node.identity.validators import Validators
@@ -16,7 +17,7 @@ from daa_node.network.blob_exchange import BlobFetcher, OpenWriter, Want
 from daa_node.network.contacts import Contacts
 from daa_node.network.requests import Requests
 from daa_node.network.session_pool import Source
-from daa_node.network.turns import in_turn_of
+from daa_node.network.turns import in_turn_of, share_of
 from daa_node.node_parts import NodeParts
 from daa_node.tensors import GRID_ITEM_BYTES
 
@@ -34,6 +35,8 @@ class HistoryWiring:
         validators: Validators,
     ) -> None:
         self._chain = chain
+        self._events, self._peer_id = parts.events, parts.transport.peer_id
+        self.replication: Replication | None = None
         self._contacts = contacts
         self._requests = requests
         self._fetcher = fetcher
@@ -60,6 +63,14 @@ class HistoryWiring:
     def lend_to(self, snapshots: Snapshots) -> None:
         """What is found damaged there is mended from now on."""
         snapshots.scrub.repair = Repair(self._chain, self.lenders)
+        around = self._chain, self.lenders, snapshots.quota, snapshots.every
+        self.replication = Replication(self._contacts.me, *around, self._events)
+        self.replication.serve(self._requests)
+
+    async def run(self) -> None:
+        """See that there are copies enough; each node at its own time. Until cancelled."""
+        assert self.replication is not None, "lend_to() comes first"
+        await self.replication.run(LOOK_EVERY_S * share_of(self._peer_id))
 
     async def _ask(self, node: NodeId, name: str, body: bytes, answer_bytes_max: int) -> bytes:
         peer_id = self._contacts.peer_of(node)

@@ -143,7 +143,7 @@ class Wiring:
         self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
         self._inbound = Inbound(self.validators)
         around_chain = self.contacts, self._requests, self._fetcher, self.validators
-        self._history = HistoryWiring(parts, self.chain, *around_chain)
+        self.history = HistoryWiring(parts, self.chain, *around_chain)
         gateway = GatewayWiring(parts, self.chain, self.validators, self.spot_checks)
         self._gateway = gateway if parts.config.gateway.enabled else None
         self.volunteers = None if self._gateway is None else self._gateway.volunteers
@@ -309,7 +309,7 @@ class Wiring:
         )
         every, retention = job.checkpoints.snapshot_every, parts.config.storage.retention
         snapshots = Snapshots(self.chain, every, retention, parts.events)
-        self._history.lend_to(snapshots)
+        self.history.lend_to(snapshots)
         newest = await self.chain.newest()
         resumed = await self.chain.resume_point()
         runner = JobRunner(
@@ -319,7 +319,7 @@ class Wiring:
         catch_up = CatchUp(
             *(runner, runner_parts, scout.found, self.holders.find),
             is_far=far_behind(
-                self._member_list.told_height, self._history.within(retention, every), every
+                self._member_list.told_height, self.history.within(retention, every), every
             ),
         )
         return runner, scout, catch_up
@@ -413,7 +413,7 @@ class Wiring:
         parts.transport.set_record_judge(discovery.judge_record)
         self._bulk.open(is_member)
         Pages(self.chain).serve(self._requests)
-        self._history.serve()
+        self.history.serve()
         self._requests.register(GENESIS_REQUEST, self._tell_genesis)
         self._requests.register(STANDING_REQUEST, self._views.answer)
         if self._gateway is not None:

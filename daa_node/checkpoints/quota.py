@@ -83,7 +83,7 @@ class Quota:
         self, chain: ChainStore, retention: Retention, packing: Packing, log: EventLog
     ) -> None:
         self._chain = chain
-        self._retention = retention
+        self.retention = retention
         self._packing = packing
         self._log = log
         self._pause = 0  # rounds to let go by
@@ -107,13 +107,13 @@ class Quota:
 
     def room_for(self, size_bytes: int) -> bool:
         """Whether so much more may come of what nobody here needs."""
-        bytes_max = self._retention.bytes_max
+        bytes_max = self.retention.bytes_max
         return bytes_max is None or (self.standing.bytes + size_bytes) * 100 < bytes_max * NEAR
 
     def _count(self) -> None:
         chain = self._chain
         held = chain.store.tally.total(), chain.work.tally.total()
-        bytes_max, before = self._retention.bytes_max, self.standing.level
+        bytes_max, before = self.retention.bytes_max, self.standing.level
         self.standing = Standing(*held, bytes_max, before)
         if before is Level.OVER and self._is_above(FULL):
             return  # until it is tried again
@@ -135,17 +135,17 @@ class Quota:
 
     def _why_over(self) -> str:
         kept = "proofs and the newest state, which are never let go"
-        if self._retention.epochs_whole is None:
+        if self.retention.epochs_whole is None:
             kept = "the proofs of an archive, and the newest state, which are never let go"
         return f"{kept}: the node goes on; give storage.bytes_max more room, or a pruned history"
 
     def _is_above(self, hundredths: int) -> bool:
-        bytes_max = self._retention.bytes_max
+        bytes_max = self.retention.bytes_max
         return bytes_max is not None and self.standing.bytes * 100 > bytes_max * hundredths
 
     async def _let_go(self) -> None:
         """Raises StorageFailed; what is begun then is finished by the next write."""
-        bytes_max = self._retention.bytes_max
+        bytes_max = self.retention.bytes_max
         assert bytes_max is not None, "there is no bound to be above"
         before, files = self.standing.bytes, 0
         going = await self._states(before - bytes_max * TARGET // 100)

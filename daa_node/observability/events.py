@@ -126,6 +126,9 @@ DATA_PACKED = EventName("data_packed")  # files, merged: moved into a pack; pack
 STORAGE_NEAR = EventName("storage_near")
 STORAGE_OVER = EventName("storage_over")  # bytes, bytes_max, why
 STORAGE_LET_GO = EventName("storage_let_go")  # bytes, states: gained, and files of old states
+# height, holders, wall_s: a whole state that so many others held is here, too
+SNAPSHOT_COPIED = EventName("snapshot_copied")
+COPIES_LACK = EventName("copies_lack")  # height, holders, why: it was ours to fetch; said once
 HISTORY_THINNED = EventName("history_thinned")  # epochs_light: so many have one certificate each
 RECORD_DAMAGED = EventName("record_damaged")  # detail: found when old rounds were read again
 RECORD_REPAIRED = EventName("record_repaired")  # detail: a good one of a member is in its place
