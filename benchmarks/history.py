@@ -4,7 +4,9 @@
 
 Publishes vertices with blocks, signed certificates, deltas and snapshots of a model of a few
 thousand parameters, by the daemon's own code, packs as a daemon does, and opens the directory anew
-in a process of its own. Nothing is synced, or it would measure the disk; nothing is trained.
+in a process of its own. Nothing is synced, or it would measure the disk; nothing is trained. With
+`--unsigned` signatures are random bytes of their length, so that many rounds take minutes: for what
+a daemon keeps in memory, since `verify` would find them out, and is left out.
 """
 
 import argparse
@@ -13,17 +15,21 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import trio
 
+from daa_dag.ids import NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.config import EPOCHS_WHOLE
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.checkpoints.verify import verify_chain
+from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, NodeKeys
 from daa_node.observability.events import EventLog
 from tests.daa_node.checkpoints.ends import ends_of
-from tests.daa_node.checkpoints.little_chain import FACTS, SNAPSHOT_EVERY, ChainMaker
+from tests.daa_node.checkpoints.little_chain import FACTS, KEYS, SNAPSHOT_EVERY, ChainMaker
 
 
 def anonymous_mb() -> float:
@@ -38,6 +44,16 @@ def files_of(directory: Path) -> tuple[int, int]:
     """How many, and their bytes as `du` counts them."""
     found = [path.stat() for path in directory.rglob("*") if path.is_file()]
     return len(found), sum(one.st_blocks * 512 for one in found)
+
+
+class Unsigned:
+    """A signer whose signatures are as long as real ones, and nothing more."""
+
+    def __init__(self, node_id: NodeId) -> None:
+        self.node_id = node_id
+
+    def sign(self, _message: bytes, _context: bytes) -> bytes:
+        return os.urandom(ML_DSA_SIGNATURE_BYTES)
 
 
 def say(text: str) -> None:
@@ -56,6 +72,7 @@ async def grow(maker: ChainMaker, rounds: int, every: int, retention: Retention)
         before_s = time.monotonic()
         await maker.publish(made)
         await snapshots.packing.run()
+        await snapshots.quota.look()
         if made.certified is not None:
             await snapshots.prune_after(made.certified[0])
             # what a round leaves in the work store
@@ -109,6 +126,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--restorable", type=int, help="vertices; unless given, all")
     parser.add_argument("--light", action="store_true", help="one certificate of an old epoch")
+    parser.add_argument("--unsigned", action="store_true", help="as fast as it goes; no verify")
     parser.add_argument("--step", choices=("all", "open", "verify"), default="all")
     arguments = parser.parse_args()
     if arguments.step == "open":
@@ -117,9 +135,13 @@ def main() -> None:
         return verified(arguments.dir)
     sync, os.fsync = os.fsync, lambda _file: None
     retention = Retention(arguments.restorable, EPOCHS_WHOLE if arguments.light else None)
-    trio.run(grow, ChainMaker(arguments.dir), arguments.rounds, arguments.every, retention)
+    maker = ChainMaker(arguments.dir)
+    if arguments.unsigned:
+        signers = [Unsigned(keys.node_id) for keys in KEYS[:3]]
+        maker.signers = cast(Sequence[NodeKeys], signers)
+    trio.run(grow, maker, arguments.rounds, arguments.every, retention)
     os.fsync = sync
-    for step in ("open", "verify"):
+    for step in ("open",) if arguments.unsigned else ("open", "verify"):
         command = [sys.executable, "-m", "benchmarks.history", "--dir", str(arguments.dir)]
         subprocess.run([*command, "--step", step], check=True)
 

@@ -81,6 +81,7 @@ class _Node:
             nursery.start_soon(scout.run)
             nursery.start_soon(runner.snapshots.packing.keep)
             nursery.start_soon(runner.snapshots.scrub.run)
+            nursery.start_soon(wiring.history.run)
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)
             nursery.start_soon(wiring.kept_health.run)

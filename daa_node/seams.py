@@ -239,8 +239,17 @@ class BlobWriter(Protocol):
         """
 
 
+class Tally(Protocol):
+    """How much lies in a store."""
+
+    def total(self) -> int:
+        """Of all that is whole, packs included, in bytes; cheap. Raises StorageFailed."""
+
+
 class BlobStore(Protocol):
     """Named small records, and large blobs of chunks. Puts are atomic; durable ones are synced."""
+
+    tally: Tally
 
     async def put_record(
         self, kind: str, name: str, payload: bytes, durable: bool = True

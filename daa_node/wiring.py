@@ -46,6 +46,7 @@ from daa_node.errors import Unavailable
 from daa_node.gateway.volunteers import door_for_both
 from daa_node.gateway_wiring import GatewayWiring
 from daa_node.genesis import GENESIS_REQUEST, chain_facts, check_rules_of, round_rules
+from daa_node.history_wiring import HistoryWiring
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.discovery import Discovery, OwnRecord
@@ -141,6 +142,8 @@ class Wiring:
         )
         self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
         self._inbound = Inbound(self.validators)
+        around_chain = self.contacts, self._requests, self._fetcher, self.validators
+        self.history = HistoryWiring(parts, self.chain, *around_chain)
         gateway = GatewayWiring(parts, self.chain, self.validators, self.spot_checks)
         self._gateway = gateway if parts.config.gateway.enabled else None
         self.volunteers = None if self._gateway is None else self._gateway.volunteers
@@ -306,6 +309,7 @@ class Wiring:
         )
         every, retention = job.checkpoints.snapshot_every, parts.config.storage.retention
         snapshots = Snapshots(self.chain, every, retention, parts.events)
+        self.history.lend_to(snapshots)
         newest = await self.chain.newest()
         resumed = await self.chain.resume_point()
         runner = JobRunner(
@@ -314,7 +318,9 @@ class Wiring:
         scout = Scout(runner, agreement, self.chain, self._peers, self.contacts, parts.events)
         catch_up = CatchUp(
             *(runner, runner_parts, scout.found, self.holders.find),
-            is_far=far_behind(self._member_list.told_height, retention, every),
+            is_far=far_behind(
+                self._member_list.told_height, self.history.within(retention, every), every
+            ),
         )
         return runner, scout, catch_up
 
@@ -407,6 +413,7 @@ class Wiring:
         parts.transport.set_record_judge(discovery.judge_record)
         self._bulk.open(is_member)
         Pages(self.chain).serve(self._requests)
+        self.history.serve()
         self._requests.register(GENESIS_REQUEST, self._tell_genesis)
         self._requests.register(STANDING_REQUEST, self._views.answer)
         if self._gateway is not None:

@@ -94,6 +94,7 @@ class BlobDirectory:
 
         Call before writers start.
         """
+        self.records.tally.total()  # which walks through all files once
         if not self.records.scratch.is_dir():
             return
         oldest_s = time.time() - PARTIAL_AGE_S_MAX
@@ -257,9 +258,10 @@ class BlobDirectory:
     def delete_blob(self, kind: str, root: BlobRoot) -> None:
         path = self.path_of(kind, root)
         with storage(f"remove {path}"):
-            if kind in self._recycled:
-                self.spares.retire(path)
-            path.unlink(missing_ok=True)
+            with self.records.tally.changes(path):
+                if kind in self._recycled:
+                    self.spares.retire(path)
+                path.unlink(missing_ok=True)
             self.packs.delete(kind, root.hex())
             (self.records.scratch / f"{kind}.{root.hex()}{PARTIAL_SUFFIX}").unlink(missing_ok=True)
             shared = any(

@@ -9,7 +9,7 @@ from daa_dag.ids import BlobRoot
 from daa_node.adapters.blob_directory import BlobDirectory, PartialBlob
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.offload import ThreadOffload
-from daa_node.seams import Offload
+from daa_node.seams import Offload, Tally
 
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ class DiskBlobStore:
         offload: Offload | None = None,
     ) -> None:
         self.directory = BlobDirectory(root, recycled)
+        self.tally: Tally = self.directory.records.tally
         self._disk = _Patient(offload or ThreadOffload(THREADS_MAX), shortage or Shortage())
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:

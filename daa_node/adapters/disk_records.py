@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from daa_node.adapters.durable_files import move_durably, storage, sync
+from daa_node.adapters.tally import DirectoryTally
 from daa_node.errors import PeerFault
 
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -27,6 +28,7 @@ class RecordDirectory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.scratch = root.with_name(root.name + ".tmp")
+        self.tally = DirectoryTally(root)
         self._named: set[Path] = set()  # directories whose names are durable
 
     def record_path(self, kind: str, name: str) -> Path:
@@ -74,7 +76,7 @@ class RecordDirectory:
 
     def delete_record(self, kind: str, name: str) -> None:
         path = self.record_path(kind, name)
-        with storage(f"remove {path}"):
+        with storage(f"remove {path}"), self.tally.changes(path):
             path.unlink(missing_ok=True)
 
     def settle(self, kinds: Sequence[str]) -> None:
@@ -89,10 +91,11 @@ class RecordDirectory:
         """Rename a finished file of `scratch` into place."""
         directory = target.parent
         directory.mkdir(parents=True, exist_ok=True)
-        if not durable:
-            os.replace(source, target)
-            return
-        if directory not in self._named:
-            sync(directory.parent)
-            self._named.add(directory)
-        move_durably(source, target)
+        with self.tally.changes(target):
+            if not durable:
+                os.replace(source, target)
+                return
+            if directory not in self._named:
+                sync(directory.parent)
+                self._named.add(directory)
+            move_durably(source, target)

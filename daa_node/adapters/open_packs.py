@@ -60,6 +60,14 @@ class OpenPacks:
                 break
         return place
 
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether no pack that holds the record has it as it was packed."""
+        place = self.best_place_of(key)
+        if place is None:
+            return False
+        entry, read = place
+        return not entry.fits(read(entry.payload_offset, entry.size_bytes))
+
     def _places_of(self, key: bytes) -> Iterator[tuple[Entry, ReadAt]]:
         for head in self._heads or self.known():
             read = self.reader(head.name)
@@ -150,7 +158,9 @@ class OpenPacks:
         """For good once this returns; what could not be removed goes with the next ones."""
         self.leaving |= {*names}
         for name in sorted(self.leaving):
-            (self.folder / name).unlink(missing_ok=True)
+            path = self.folder / name
+            with self._records.tally.changes(path):
+                path.unlink(missing_ok=True)
             self._let_go(name)
         if self.leaving:
             sync(self.folder)

@@ -139,8 +139,10 @@ class PackDirectory:
             loose = self._loose(kinds)
             if len(loose) < files_min:
                 return 0
-            self._purge()  # or what was deleted, and came again, would count as packed
             self._open.loaded()
+            # What is damaged in its pack has come anew: the good one takes its place.
+            self._going |= {key for key, _ in loose if self._open.is_damaged(key)}
+            self._purge()  # or what was deleted, and came again, would count as packed
             moving = [(key, path) for key, path in loose if self._open.place_of(key) is None]
             if moving:
                 with self._writing(()) as writer:
@@ -149,7 +151,8 @@ class PackDirectory:
             for key, path in loose:
                 # One that is there twice, with other bytes in the pack, is damaged in one of both.
                 if self._holds(key, path):
-                    path.unlink(missing_ok=True)
+                    with self._records.tally.changes(path):
+                        path.unlink(missing_ok=True)
             return len(moving)
 
     def merge(self) -> int:

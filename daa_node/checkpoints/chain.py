@@ -221,8 +221,8 @@ class ChainStore:
 
     async def snapshot(self, vertex: Vertex) -> tuple[Manifest, Manifest] | None:
         """Manifests of the snapshot's weights and momentum; None if this vertex has none here."""
-        weights = await _manifest_in(self.store, vertex.model_root)
-        momentum = await _manifest_in(self.store, vertex.outer_state_root)
+        weights = await state_manifest(self.store, vertex.model_root)
+        momentum = await state_manifest(self.store, vertex.outer_state_root)
         return None if weights is None or momentum is None else (weights, momentum)
 
     async def first_snapshot(self) -> tuple[Manifest, Manifest] | None:
@@ -322,7 +322,8 @@ def _decoded(name: str, decode: Callable[[], T]) -> T:
         raise StorageFailed(f"{name} is damaged: {fault}") from fault
 
 
-async def _manifest_in(store: BlobStore, root: BlobRoot) -> Manifest | None:
+async def state_manifest(store: BlobStore, root: BlobRoot) -> Manifest | None:
+    """Of a snapshot's weights, or of its momentum; None if it is not here. Raises StorageFailed."""
     payload = await store.get_record(MANIFESTS, root.hex())
     if payload is None:
         return None

@@ -41,8 +41,14 @@ class StorageConfig(BaseModel):
         f"and {PRUNED_VERTICES} of a pruned history",
     )
 
+    bytes_max: int | None = Field(
+        None,
+        ge=2**20,
+        description="of chain/ and work/ together; old states go before, then, if pruned, proofs",
+    )
+
     @property
     def retention(self) -> Retention:
         if self.history == "archive":
-            return Retention(self.vertices_restorable)
-        return Retention(self.vertices_restorable or PRUNED_VERTICES, EPOCHS_WHOLE)
+            return Retention(self.vertices_restorable, bytes_max=self.bytes_max)
+        return Retention(self.vertices_restorable or PRUNED_VERTICES, EPOCHS_WHOLE, self.bytes_max)

@@ -17,6 +17,7 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlockId, VertexId
 from daa_dag.retention import Prunable
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.held import held_by
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -29,7 +30,7 @@ from daa_node.checkpoints.layout import (
 )
 from daa_node.checkpoints.pages import decode_page, page_value
 from daa_node.checkpoints.publish import Page, delta_writes
-from daa_node.checkpoints.snapshots import held_by, snapshot_names, snapshot_writes
+from daa_node.checkpoints.snapshot_files import snapshot_names, snapshot_writes
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import PeerFault, StorageFailed
 

@@ -33,7 +33,7 @@ class Packing:
     def __init__(self, chain: ChainStore, retention: Retention, log: EventLog) -> None:
         self._chain = chain
         self._retention = retention
-        self._lets_go = retention.vertices_restorable is not None
+        self._lets_go = retention.lets_go
         self._light_below: int | None = None  # epochs below are light, or will never be
         self._log = log
         self._wanted = trio.Event()
@@ -58,7 +58,7 @@ class Packing:
             self._left -= 1
             return
         try:
-            has_thinned = await self._thin()
+            has_thinned = await self.thin()
             moved = await self._chain.pack(await self._kinds(), LOOSE_FILES_MAX, self._lets_go)
             merged = await self._chain.store.merge_packs() if moved else 0
             if merged:
@@ -74,12 +74,15 @@ class Packing:
             self._pause = 0
             self._log.emit(events.DATA_PACKED, files=moved, merged=merged)
 
-    async def _thin(self) -> bool:
-        """Old epochs lose all certificates but one; whether some have."""
+    async def thin(self, at_once: int | None = None) -> bool:
+        """Old epochs lose all certificates but one; whether some have, `at_once` at the least.
+
+        Raises StorageFailed.
+        """
         lowest = self._light_below
         if lowest is None:
             lowest = self._chain.path.light_below
-        above = await thin(self._chain, self._retention, lowest)
+        above = await thin(self._chain, self._retention, lowest, at_once)
         self._light_below = lowest if above is None else above
         if above is not None:
             self._log.emit(events.HISTORY_THINNED, epochs_light=above)

@@ -29,7 +29,7 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.snapshots import snapshot_writes
+from daa_node.checkpoints.snapshot_files import snapshot_writes
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
 from daa_node.identity.validators import Validators

@@ -1,17 +1,21 @@
 """All that a chain keeps, read again and again, slowly: damage is known before it is needed.
 
 A disk loses bits without a word, and old rounds are read by nobody for months. What is read here is
-checked as any reader checks it: names, digests, and the checks of packs.
+checked as any reader checks it: names, digests, and the checks of packs. What is damaged or lost is
+mended at once, out of what others hold (see repair), before the reading goes on.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from itertools import islice
 
 import trio
 
 from daa_consensus.bft.messages import Block, GenesisPayload, ResultPayload
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlockId, VertexId, digest_of
-from daa_node.checkpoints.chain import ChainStore
+from daa_dag.chunking import Manifest
+from daa_dag.ids import BlobRoot, BlockId, Digest, VertexId, digest_of
+from daa_node.checkpoints.chain import ChainStore, state_manifest
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -20,6 +24,7 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
+from daa_node.checkpoints.repair import Repair
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
@@ -28,6 +33,12 @@ PAUSE_S = 24 * 3600.0  # before each pass
 BYTES_PER_S = 2**20  # a hundredth of a slow disk; a year of four validators' proofs takes a day
 FOUND_MAX = 64  # told of by `status`; the events name all
 HEADERS_BYTES = 2**16  # what a block with what proves it is taken for
+PIECES_AT_ONCE = 16  # of a snapshot that are mended together: 4 MiB
+# Tries of one pass that came to nothing: whoever is alone with a dead disk asks nobody any more.
+FAILED_MAX = 64
+GIVEN_UP_MAX = 4096  # names in memory, so that none is told of twice: half a megabyte
+
+Mend = Callable[[Repair], Awaitable[bool]]
 
 
 class Scrub:
@@ -36,10 +47,17 @@ class Scrub:
     def __init__(self, chain: ChainStore, log: EventLog) -> None:
         self._chain = chain
         self._log = log
-        self._damaged = dict[str, None]()  # in this pass, each once
+        self.repair: Repair | None = None  # None: nobody is asked, and what is found is only told
+        self._damaged = dict[str, None]()  # in this pass, each once, and not mended
+        self._mended = dict[str, None]()  # in this pass
+        self._failed = 0  # tries of this pass
+        self._given_up = dict[str, None]()  # told of as lost since the start, the newest
         self._height = self._epoch = 0  # that this pass has come to
-        self._lacking: list[str] = []  # executions of this epoch: lost, if a later one is here
+        # Executions of this epoch that are not here: lost, if a later one is.
+        self._lacking: list[ResultPayload] = []
+        self._delta_below: BlobRoot | None = None  # the newest that this pass has seen
         self.found: tuple[str, ...] = ()  # by the newest pass that has ended, in words
+        self.mended: tuple[str, ...] = ()  # by the same pass
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -48,22 +66,53 @@ class Scrub:
             await self.once()
 
     async def once(self) -> list[str]:
-        """One pass over what is final now; what is wrong, in words, each told as an event too."""
-        self._damaged, self._height, self._epoch, blocks = {}, 0, 0, 0
-        self._lacking = []
+        """One pass over what is final now; what is wrong and stays so, in words.
+
+        Each thing that is wrong is told as an event, and another one tells if it was mended.
+        """
+        self._damaged, self._mended, self._failed = {}, {}, 0
+        self._height, self._epoch, blocks = 0, 0, 0
+        self._lacking, self._delta_below = [], None
         try:
-            await self._chain.look_up()
+            await self._look_up()
             async for block_id in self._chain.path.ids():
                 await self._read(block_id)
                 await self._pause(HEADERS_BYTES)
                 blocks += 1
             await self._read_end(self._epoch)
-            self._miss_lacking()
+            await self._miss_lacking()
+            if self.repair is not None:
+                await self.repair.settle()
         except StorageFailed as failure:
-            self._wrong(failure)  # the path itself cannot be had: no start would go better
+            await self._wrong(failure)  # the path itself cannot be had: no start would go better
         self.found = tuple(islice(self._damaged, FOUND_MAX))
-        self._log.emit(events.CHAIN_SCRUBBED, blocks=blocks, damaged=len(self._damaged))
+        self.mended = tuple(islice(self._mended, FOUND_MAX))
+        told = len(self._damaged), len(self._mended)
+        self._log.emit(events.CHAIN_SCRUBBED, blocks=blocks, damaged=told[0], repaired=told[1])
         return list(self._damaged)
+
+    async def _look_up(self) -> None:
+        """Know the path. Raises StorageFailed if a block of it cannot be read, and not be mended.
+
+        After a start with a summary few blocks are new; without one, it is the whole chain.
+        """
+        while True:
+            try:
+                return await self._chain.look_up()
+            except StorageFailed:
+                if not await self._mend_path():
+                    raise
+
+    async def _mend_path(self) -> bool:
+        """Whether the highest block that cannot be read is a good one now."""
+        next_id = self._chain.final_tip[0].id
+        try:
+            async with aclosing(self._chain.path_down(next_id)) as path_down:
+                async for block in path_down:
+                    next_id = block.parent_id
+        except StorageFailed:
+            return await self._read_header(next_id) is not None
+        return False
 
     async def _read(self, block_id: BlockId) -> None:
         """A block, and what became final with it."""
@@ -75,31 +124,43 @@ class Scrub:
             self._epoch, self._lacking = block.epoch, []
         try:
             is_certified = await self._chain.path.is_certified(block)
-            await self._read_proof(block_id, is_certified)
         except StorageFailed as failure:
-            self._wrong(failure)
+            await self._wrong(failure)
+            is_certified = False
+        await self._read_proof(block, is_certified)
         match block.payload:
             case GenesisPayload(vertex_id=vertex_id):  # with weights from a file, it has a snapshot
                 await self._read_vertex(vertex_id)
-            case ResultPayload(vertex_id=vertex_id):
+            case ResultPayload(vertex_id=vertex_id) as result:
                 self._height += 1
+                await self._read_execution(result)
                 await self._read_vertex(vertex_id)
             case _:
                 pass
 
     async def _read_header(self, block_id: BlockId) -> Block | None:
+        mended: list[Block] = []
+
+        async def mend(repair: Repair) -> bool:
+            block = await repair.block(block_id)
+            mended[:] = [] if block is None else [block]
+            return block is not None
+
         try:
             block = await self._chain.block(block_id)
             if block is None:
                 raise StorageFailed(f"{BLOCKS}/{block_id.hex()} is missing")
         except StorageFailed as failure:
-            self._wrong(failure)
-            return None
+            await self._wrong(failure, mend)
+            return mended[0] if mended else None
         return block
 
-    async def _read_proof(self, block_id: BlockId, is_held: bool) -> None:
-        if await self._chain.final_certificate(block_id) is None and is_held:
-            raise StorageFailed(f"{CERTIFICATES}/{final_name(block_id)} is missing")
+    async def _read_proof(self, block: Block, is_held: bool) -> None:
+        try:
+            if await self._chain.final_certificate(block.id) is None and is_held:
+                raise StorageFailed(f"{CERTIFICATES}/{final_name(block.id)} is missing")
+        except StorageFailed as failure:
+            await self._wrong(failure, lambda repair: repair.final(block))
 
     async def _read_end(self, epoch: int) -> None:
         """The furthest proof of an epoch: its block may lie beside the path."""
@@ -110,73 +171,159 @@ class Scrub:
         is_light = epoch < self._chain.path.light_below  # it is all that proves the epoch
         if not is_light and await self._chain.path.place_of(block) is not None:
             return
-        try:
-            await self._read_proof(block.id, is_held=True)
-        except StorageFailed as failure:
-            self._wrong(failure)
+        await self._read_proof(block, is_held=True)
         await self._pause(HEADERS_BYTES)
+
+    async def _read_execution(self, result: ResultPayload) -> None:
+        """The certificate of what a round came to."""
+        chain, vertex_id, epoch = self._chain, result.vertex_id, self._epoch
+        try:
+            if await chain.exec_certificate(vertex_id) is not None:
+                await self._miss_lacking()
+            elif await chain.heights.at(self._height) == vertex_id:
+                self._lacking.append(result)
+        except StorageFailed as failure:
+            await self._wrong(failure, lambda repair: repair.execution(result, epoch))
 
     async def _read_vertex(self, vertex_id: VertexId) -> None:
         chain = self._chain
         # A vertex that was never here is no loss: it comes when a gap is closed.
         is_held = await chain.heights.at(self._height) == vertex_id
         try:
-            proof = await chain.exec_certificate(vertex_id)
-            if proof is not None:
-                self._miss_lacking()
-            elif is_held and self._height > 0:
-                self._lacking.append(f"{CERTIFICATES}/{exec_name(vertex_id)}")
-        except StorageFailed as failure:
-            self._wrong(failure)
-        try:
             vertex = await chain.vertex(vertex_id)
             if vertex is None and is_held:
                 raise StorageFailed(f"{VERTICES}/{vertex_id.hex()} is missing")
-            if vertex is not None:
-                await self._read_delta(vertex)
-                await self._read_snapshot(vertex)
         except StorageFailed as failure:
-            self._wrong(failure)
+            if not await self._wrong(failure, lambda repair: repair.vertex(vertex_id)):
+                return
+            vertex = await chain.vertex(vertex_id)
+        if vertex is None:
+            return
+        if vertex.height > 0:
+            await self._read_delta(vertex)
+        await self._read_snapshot(vertex)
 
-    def _miss_lacking(self) -> None:
+    async def _miss_lacking(self) -> None:
         """Say that these are lost: of an epoch that is over its end may stand for the last ones."""
-        for name in self._lacking:
-            self._wrong(StorageFailed(f"{name} is missing"))
-        self._lacking = []
+        lacking, self._lacking = self._lacking, []
+        epoch = self._epoch
+        for result in lacking:
+            failure = StorageFailed(f"{CERTIFICATES}/{exec_name(result.vertex_id)} is missing")
+
+            async def mend(repair: Repair, result: ResultPayload = result) -> bool:
+                return await repair.execution(result, epoch)
+
+            await self._wrong(failure, mend)
 
     async def _read_delta(self, vertex: Vertex) -> None:
         store, root = self._chain.store, vertex.delta_root
-        manifest = await store.blob_manifest(DELTAS, root)
-        if manifest is None:
-            return  # let go, or of a vertex that was taken over without it
         try:
+            manifest = await store.blob_manifest(DELTAS, root)
+            if manifest is None:
+                if not await self._is_lost(vertex):
+                    return  # let go, or of a vertex that was taken over without it
+                raise StorageFailed(f"{DELTAS}/{root.hex()} is missing")
             for index, digest in enumerate(manifest.digests):
                 if digest_of(await store.read_chunk(DELTAS, root, index)) != digest:
                     raise StorageFailed(f"{DELTAS}/{root.hex()} is damaged in chunk {index}")
                 await self._pause(manifest.sizes[index])
+            self._delta_below = root
         except StorageFailed as failure:
             await self._chain.groups.settle()
-            if await store.blob_manifest(DELTAS, root) is not None:
-                self._wrong(failure)
+            if await self._is_lost(vertex) or await store.blob_manifest(DELTAS, root) is not None:
+                await self._wrong(failure, lambda repair: repair.delta(root))
+
+    async def _is_lost(self, vertex: Vertex) -> bool:
+        """Whether this delta should be here: what is let go are always the lowest ones."""
+        below = self._delta_below
+        if below is None or vertex.height > (await self._chain.newest()).height:
+            return False
+        await self._chain.groups.settle()
+        store = self._chain.store
+        if await store.blob_manifest(DELTAS, vertex.delta_root) is not None:
+            return False
+        return await store.blob_manifest(DELTAS, below) is not None
 
     async def _read_snapshot(self, vertex: Vertex) -> None:
-        for manifest in await self._chain.snapshot(vertex) or ():
-            for size_bytes, digest in zip(manifest.sizes, manifest.digests, strict=True):
+        for root in (vertex.model_root, vertex.outer_state_root):
+            await self._read_table(root)
+        try:
+            manifests = await self._chain.snapshot(vertex)
+        except StorageFailed:
+            return  # told of already
+        for manifest in manifests or ():
+            for start in range(0, len(manifest.sizes), PIECES_AT_ONCE):
+                bad = dict[int, StorageFailed]()
+                for index in range(start, min(start + PIECES_AT_ONCE, len(manifest.sizes))):
+                    try:
+                        await self._chain.chunk(manifest.digests[index])
+                    except StorageFailed as failure:
+                        await self._chain.groups.settle()
+                        if await self._chain.snapshot(vertex) is None:
+                            return  # it was let go while it was read
+                        bad[index] = failure
+                    await self._pause(manifest.sizes[index])
+                await self._miss_pieces(manifest, bad)
+
+    async def _read_table(self, root: BlobRoot) -> None:
+        """The manifest of a state, if it is here."""
+        try:
+            await state_manifest(self._chain.store, root)
+        except StorageFailed as failure:
+            await self._wrong(failure, lambda repair: repair.manifest(root))
+
+    async def _miss_pieces(self, manifest: Manifest, bad: Mapping[int, StorageFailed]) -> None:
+        """Say of each of these chunks what is wrong with it; all are asked for at once."""
+        asked = False
+        for index, failure in bad.items():
+
+            async def mend(repair: Repair, digest: Digest = manifest.digests[index]) -> bool:
+                nonlocal asked
+                if not asked:
+                    await repair.chunks(manifest, tuple(bad))
+                asked = True
                 try:
                     await self._chain.chunk(digest)
-                except StorageFailed as failure:
-                    await self._chain.groups.settle()
-                    if await self._chain.snapshot(vertex) is None:
-                        return  # it was let go while it was read
-                    self._wrong(failure)
-                await self._pause(size_bytes)
+                except StorageFailed:
+                    return False
+                return True
+
+            await self._wrong(failure, mend)
 
     async def _pause(self, size_bytes: int) -> None:
         """For what was read. After each piece: a whole state at once would hold up the rounds."""
         await trio.sleep(size_bytes / BYTES_PER_S)
 
-    def _wrong(self, failure: StorageFailed) -> None:
+    async def _wrong(self, failure: StorageFailed, mend: Mend | None = None) -> bool:
+        """Tell of it, and mend it; whether there is a good one now."""
         what = str(failure)
-        if what not in self._damaged:
-            self._damaged[what] = None
-            self._log.emit(events.RECORD_DAMAGED, detail=what)
+        if what in self._damaged:
+            return False
+        self._damaged[what] = None
+        self._log.emit(events.RECORD_DAMAGED, detail=what)
+        if mend is None or self.repair is None or self._failed >= FAILED_MAX:
+            return False
+        try:
+            is_good = await mend(self.repair)
+        except StorageFailed as fault:  # a disk that takes nothing more
+            self._log.emit(events.STORAGE_FAILED, detail=str(fault))
+            is_good = False
+        if not is_good:
+            self._failed += 1
+            self._say_lost(what)
+            return False
+        del self._damaged[what]
+        self._mended[what] = None
+        self._given_up.pop(what, None)
+        self._log.emit(events.RECORD_REPAIRED, detail=what)
+        await self._pause(HEADERS_BYTES)
+        return True
+
+    def _say_lost(self, what: str) -> None:
+        """Once, until it is there again: each pass tries anew."""
+        if what in self._given_up:
+            return
+        self._given_up[what] = None
+        while len(self._given_up) > GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
+        self._log.emit(events.RECORD_LOST, detail=what)

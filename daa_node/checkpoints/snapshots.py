@@ -4,28 +4,21 @@ A snapshot is large and nobody waits for it: a restart without the newest one re
 the one before. What a new one lets go is pruned after it. Chunks come before their manifests.
 """
 
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 import trio
 
 from daa_dag.checkpoint import Vertex
-from daa_dag.chunking import Manifest
-from daa_dag.ids import BlobRoot, Digest, digest_of
-from daa_dag.retention import Prunable, Retention, prunable
+from daa_dag.retention import Retention, prunable
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS, STATES
+from daa_node.checkpoints.held import held_by
 from daa_node.checkpoints.packing import Packing
+from daa_node.checkpoints.quota import Quota
 from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.checkpoints.scrub import Scrub
-from daa_node.checkpoints.writes import Write
+from daa_node.checkpoints.snapshot_files import snapshot_writes
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 
-# Chunks of a snapshot on their way to disk at once: their syncs share the disk's journal.
-SNAPSHOT_WRITERS = 4
 # Of what is kept, an eighth more may lie there: to look through all of it, and to write packs anew,
 # costs more than the room of a few states.
 SLACK = 8
@@ -42,6 +35,7 @@ class Snapshots:
         self._log = log
         self.packing = Packing(chain, retention, log)
         self.scrub = Scrub(chain, log)
+        self.quota = Quota(chain, retention, self.packing, log)
         self._due: Vertex | None = None  # published, its states not yet in the chain
         self._pruned_to: int | None = None  # height below which nothing was wanted at the last look
 
@@ -50,11 +44,12 @@ class Snapshots:
         self._due = vertex if self._has_one(vertex) else None
 
     async def store(self) -> None:
-        """Store the snapshot that is due, if one is; then let packing look at what lies there.
+        """Store the snapshot that is due, if one is; then look at what lies there, and how much.
 
         A disk that fails costs this one alone.
         """
         await self._store_due()
+        await self.quota.look()
         self.packing.wake()
 
     async def _store_due(self) -> None:
@@ -93,51 +88,6 @@ class Snapshots:
         return vertex.height % self.every == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What of a chain can be let go: by height, from the tip down to where nothing is held."""
-
-    vertices: dict[int, Vertex]
-    delta_heights: tuple[int, ...]
-    snapshots: dict[int, tuple[Manifest, Manifest]]
-    first: tuple[Manifest, Manifest] | None = None  # weights from a file, which always stay
-
-    def names(self, going: Prunable) -> set[str]:
-        """The files that go, without those that what stays needs too."""
-        # Two steps that move nothing are one delta, and snapshots share chunks that did not change.
-        staying = set(self.delta_heights) - {*going.delta_heights}
-        names = self._delta_names(going.delta_heights) - self._delta_names(staying)
-        gone = [self.snapshots[height] for height in going.snapshot_heights]
-        kept = [self.snapshots[height] for height in {*self.snapshots} - {*going.snapshot_heights}]
-        kept += [self.first] if self.first is not None else []
-        return names | (snapshot_names(gone) - snapshot_names(kept))
-
-    def _delta_names(self, heights: Iterable[int]) -> set[str]:
-        roots = {self.vertices[height].delta_root.hex() for height in heights}
-        return {f"{kind}/{root}" for root in roots for kind in (DELTAS, MANIFESTS)}
-
-
-async def held_by(chain: ChainStore) -> Held:
-    """The deltas and whole snapshots that lie on disk. Raises StorageFailed."""
-    vertices: dict[int, Vertex] = {}
-    deltas: list[int] = []
-    snapshots: dict[int, tuple[Manifest, Manifest]] = {}
-    vertex: Vertex | None = await chain.newest()
-    # What is deleted is always a prefix: below a vertex that has neither, there is nothing.
-    while vertex is not None and vertex.height > 0:
-        vertices[vertex.height] = vertex
-        has_delta = await chain.store.blob_manifest(DELTAS, vertex.delta_root) is not None
-        snapshot = await chain.snapshot(vertex)
-        if has_delta:
-            deltas.append(vertex.height)
-        if snapshot is not None:
-            snapshots[vertex.height] = snapshot
-        if not has_delta and snapshot is None:
-            break
-        vertex = await chain.vertex(vertex.parents[0])
-    return Held(vertices, tuple(deltas), snapshots, await chain.first_snapshot())
-
-
 async def prune(chain: ChainStore, policy: Retention) -> int:
     """Delete what the policy lets go; how many files that was. Raises StorageFailed."""
     if policy.vertices_restorable is None:
@@ -149,60 +99,3 @@ async def prune(chain: ChainStore, policy: Retention) -> int:
     if names:
         await keep_pack_names(chain)
     return len(names)
-
-
-async def snapshot_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
-    """Of the vertex's states, which lie in the work store. Raises StorageFailed."""
-    manifests = []
-    for root in (vertex.model_root, vertex.outer_state_root):
-        manifest = await chain.work.blob_manifest(STATES, root)
-        if manifest is None:
-            raise StorageFailed(f"work/{STATES}/{root.hex()}, for a snapshot, is missing")
-        manifests.append(manifest)
-    places: dict[Digest, tuple[BlobRoot, int]] = {}
-    for manifest in manifests:
-        for index, digest in enumerate(manifest.digests):
-            places.setdefault(digest, (manifest.root, index))
-    store = chain.store
-    wanted = [d for d in places if not await store.has_record(CHUNKS, d.hex())]
-    queue = deque(wanted)
-
-    async def copy_some() -> None:
-        while queue:
-            digest = queue.popleft()
-            payload = await chain.work.read_chunk(STATES, *places[digest])
-            if digest_of(payload) != digest:
-                raise StorageFailed(f"work/{STATES}/{places[digest][0].hex()} is damaged")
-            await chain.store.put_record(CHUNKS, digest.hex(), payload)
-
-    async def copy_all() -> None:
-        failed: list[StorageFailed] = []
-        if not queue:
-            return  # whichever chunk's turn came first has brought them all
-        try:
-            async with trio.open_nursery() as nursery:
-                for _ in range(min(SNAPSHOT_WRITERS, len(queue))):
-                    nursery.start_soon(copy_some)
-        except* StorageFailed as failures:
-            failed.append(_first(failures))
-        if failed:  # raised up there, Python may wrap it in a group again
-            raise failed[0]
-
-    chunks = [Write(f"{CHUNKS}/{digest.hex()}", copy_all) for digest in wanted]
-    tables = [chain.groups.record(MANIFESTS, m.root.hex(), m.encode()) for m in manifests]
-    return [*chunks, *tables]
-
-
-def snapshot_names(snapshots: Iterable[tuple[Manifest, Manifest]]) -> set[str]:
-    """The files of these snapshots, as `kind/name`."""
-    names: set[str] = set()
-    for manifests in snapshots:
-        for manifest in manifests:
-            names.add(f"{MANIFESTS}/{manifest.root.hex()}")
-            names.update(f"{CHUNKS}/{digest.hex()}" for digest in manifest.digests)
-    return names
-
-
-def _first(failures: BaseExceptionGroup[StorageFailed]) -> StorageFailed:
-    found = failures.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -21,15 +21,17 @@ from daa_node.errors import StorageFailed
 EPOCHS_AT_ONCE = 16
 
 
-async def thin(chain: ChainStore, policy: Retention, lowest: int) -> int | None:
+async def thin(
+    chain: ChainStore, policy: Retention, lowest: int, at_once: int | None = None
+) -> int | None:
     """Make the next few epochs from `lowest` up light if they are old; the first that is not.
 
-    None: it is too soon for so many. Raises StorageFailed; what is begun then is finished by the
-    next write, or nothing has gone.
+    None: it is too soon for `at_once` of them, or EPOCHS_AT_ONCE. Raises StorageFailed; what is
+    begun then is finished by the next write, or nothing has gone.
     """
     if policy.epochs_whole is None:
         return None
-    end = lowest + EPOCHS_AT_ONCE
+    end = lowest + (at_once or EPOCHS_AT_ONCE)
     if end > chain.final_tip[0].epoch - policy.epochs_whole:
         return None
     await chain.look_up()

@@ -84,6 +84,22 @@ class GroupWriter:
         async with self._writing:
             await self._finish_last_write()
 
+    async def put_anew(self, name: str, put: Callable[[], Awaitable[object]]) -> None:
+        """Put a good file in the place of one that is damaged or lost.
+
+        A process that ends in between may leave neither, which is as bad as before.
+        """
+        async with self._writing:
+            await self._finish_last_write()
+            await self._remove(name)
+            await put()
+
+    async def purge(self, kinds: Sequence[str]) -> None:
+        """Rid packs of what was put anew; durable once this returns."""
+        async with self._writing:
+            await self._finish_last_write()
+            await self._store.settle(kinds)
+
     async def pack(
         self, parts: Sequence[Sequence[str]], is_due: Callable[[], Awaitable[bool]]
     ) -> int:
@@ -154,12 +170,15 @@ class GroupWriter:
         """For good: what a power cut brought back, once the note is gone, would stay."""
         kinds = set[str]()
         for name in names:
-            kind, _, rest = name.partition("/")
-            if kind == DELTAS:
-                await self._store.delete_blob(DELTAS, BlobRoot(bytes.fromhex(rest)))
-                kinds.add(MANIFESTS)
-            else:
-                await self._store.delete_record(kind, rest)
-            kinds.add(kind)
+            kinds |= await self._remove(name)
         if kinds:
             await self._store.settle(sorted(kinds))
+
+    async def _remove(self, name: str) -> set[str]:
+        """Nobody finds it any more; in which kinds something has gone."""
+        kind, _, rest = name.partition("/")
+        if kind == DELTAS:
+            await self._store.delete_blob(DELTAS, BlobRoot(bytes.fromhex(rest)))
+            return {DELTAS, MANIFESTS}
+        await self._store.delete_record(kind, rest)
+        return {kind}

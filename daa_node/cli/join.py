@@ -109,6 +109,7 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     if made.job.model.path is not None:
         check_allowed(made.job.model.path, home.config.trainer.allow_modules)
     costs = costs_of(made, home.config.storage.retention, found.prospect.next_round)
+    _check_quota(home.config.storage.bytes_max, costs)
     free_bytes = hands.free_bytes(wanted.directory)
     if free_bytes < costs.disk_bytes:
         raise UserError(
@@ -134,6 +135,16 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
             "full, and give the same line again",
             exit_code=1,
         ) from None
+
+
+def _check_quota(bytes_max: int | None, costs: Costs) -> None:
+    """Raises UserError for a bound that nothing of this network fits into."""
+    if bytes_max is not None and bytes_max < costs.least_bytes:
+        raise UserError(
+            f"storage.bytes_max is {report.size(bytes_max)} here, and this network needs "
+            f"{report.size(costs.least_bytes)} at the least: its proofs, its newest states and "
+            "what a round leaves. Nothing was fetched. Give it more, or leave it out"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daa_dag.retention import Retention
+from daa_node.checkpoints.quota import within_bytes
 from daa_node.genesis import Genesis, round_rules
 from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES
 from daa_node.tensors import GRID_ITEM_BYTES
@@ -23,6 +24,7 @@ FP32_BYTES = 4
 class Costs:
     parts: Mapping[str, int]  # bytes to fetch before the first round, by what they are
     disk_bytes: int
+    least_bytes: int  # of these, where as little is kept as may be
     round_bytes: int  # to fetch in each round
 
     @property
@@ -40,7 +42,7 @@ def costs_of(made: Genesis, retention: Retention, next_round: int) -> Costs:
     proof_bytes = rounds * (
         CERTIFICATES_A_ROUND * made.committee.quorum * ML_DSA_SIGNATURE_BYTES + HEADERS_BYTES
     )
-    kept = retention.vertices_restorable
+    kept = within_bytes(retention, delta_bytes, state_bytes, every).vertices_restorable
     is_leapt = kept is not None and rounds > 2 * every
     parts = {"genesis": len(made.as_text())}
     if is_leapt:
@@ -52,12 +54,26 @@ def costs_of(made: Genesis, retention: Retention, next_round: int) -> Costs:
     segments = boundary_steps(job.rounds.inner_steps_max, round_rules(job).segment_steps)
     boundary_bytes = sum(boundary_chunks(count, job.updates.error_feedback)) * len(segments)
     peers = len(made.contributors)
-    heights = rounds if kept is None else kept + every
-    disk_bytes = (
-        (STATES_HELD + 1 + -(-heights // every)) * state_bytes
-        + heights * delta_bytes
-        + proof_bytes
+    always_bytes = (
+        (STATES_HELD + 1) * state_bytes
         + INNER_VECTORS * FP32_BYTES * count
         + ROUNDS_HELD * (boundary_bytes + peers * update_bytes)
     )
-    return Costs(parts, disk_bytes, peers * update_bytes)
+
+    def disk_bytes(heights: int, proofs: int) -> int:
+        return always_bytes + proofs + -(-heights // every) * state_bytes + heights * delta_bytes
+
+    heights = rounds if kept is None else kept + every
+    least_bytes = disk_bytes(every, _least_proofs(made, retention, rounds) or proof_bytes)
+    return Costs(parts, disk_bytes(heights, proof_bytes), least_bytes, peers * update_bytes)
+
+
+def _least_proofs(made: Genesis, retention: Retention, rounds: int) -> int | None:
+    """Bytes of one certificate an epoch, and all of the newest ones; None if all are kept."""
+    if retention.epochs_whole is None:
+        return None
+    each = made.job.agreement.epoch_rounds
+    whole = min(rounds, (retention.epochs_whole + 1) * each)
+    certificates = rounds // each + whole * CERTIFICATES_A_ROUND
+    signatures = certificates * made.committee.quorum * ML_DSA_SIGNATURE_BYTES
+    return rounds * HEADERS_BYTES + signatures

@@ -62,6 +62,7 @@ def status(root: Path, as_json: bool) -> None:
     )
     if answer["link"] is not None:
         report.put(f"link        {link_line(answer['link'])}")
+    report.put(f"storage     {storage_line(answer['storage'])}")
     report.put(f"memory      {report.size(answer['anon_rss_bytes'])}")
     if answer["calibration"] is not None:
         for line in device_lines(answer["calibration"]):
@@ -78,12 +79,29 @@ def status(root: Path, as_json: bool) -> None:
         report.put(f"DAMAGED     {what}")
     if len(answer["damaged"]) > DAMAGED_SHOWN:
         report.put("DAMAGED     and more: daa-node logs has record_damaged for each")
+    if answer["repaired"]:
+        count, first = len(answer["repaired"]), answer["repaired"][0]
+        report.put(f"repaired    {count} by the newest reading, the first: {first}")
     if answer.get("waiting"):
         report.put(f"waiting     {answer['waiting']}")
     if answer.get("ended_because"):
         report.put(f"ended       {answer['ended_because']}")
     for decision in answer["decisions"][-5:]:
         report.put(f"decision    {decision['decision']}: {decision['reason']}")
+
+
+def storage_line(standing: Mapping[str, Any]) -> str:
+    """How much the node keeps, of how much it may."""
+    chain_bytes, work_bytes = standing["chain_bytes"], standing["work_bytes"]
+    told = f"{report.size(chain_bytes + work_bytes)}, {report.size(chain_bytes)} of it the chain"
+    if standing["bytes_max"] is None:
+        return told
+    words = {
+        "room": "",
+        "near": ": near; old states go next",
+        "over": ": TOO MUCH, and nothing may go; daa-node logs says why (storage_over)",
+    }
+    return f"{told}, of {report.size(standing['bytes_max'])}{words[standing['level']]}"
 
 
 def reach_line(standing: Mapping[str, Any]) -> str:

@@ -122,9 +122,19 @@ FIRST_WEIGHTS_AWAITED = EventName("first_weights_awaited")  # root, why
 SNAPSHOT_STORED = EventName("snapshot_stored")  # height, wall_s
 DATA_PRUNED = EventName("data_pruned")  # count: of files that retention let go of
 DATA_PACKED = EventName("data_packed")  # files, merged: moved into a pack; packs into one
+# bytes, bytes_max: nine tenths of storage.bytes_max; and: more than that, and nothing may go
+STORAGE_NEAR = EventName("storage_near")
+STORAGE_OVER = EventName("storage_over")  # bytes, bytes_max, why
+STORAGE_LET_GO = EventName("storage_let_go")  # bytes, states: gained, and files of old states
+# height, holders, wall_s: a whole state that so many others held is here, too
+SNAPSHOT_COPIED = EventName("snapshot_copied")
+COPIES_LACK = EventName("copies_lack")  # height, holders, why: it was ours to fetch; said once
 HISTORY_THINNED = EventName("history_thinned")  # epochs_light: so many have one certificate each
 RECORD_DAMAGED = EventName("record_damaged")  # detail: found when old rounds were read again
-CHAIN_SCRUBBED = EventName("chain_scrubbed")  # blocks, damaged: one pass over all that is kept
+RECORD_REPAIRED = EventName("record_repaired")  # detail: a good one of a member is in its place
+RECORD_LOST = EventName("record_lost")  # detail: no member within reach has a good one; said once
+# blocks, damaged, repaired: one pass over all that is kept, what stays so, and what was mended
+CHAIN_SCRUBBED = EventName("chain_scrubbed")
 CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height
 TRAINER_STARTED = EventName("trainer_started")  # pid, device, inner_state
 TRAINER_LOST = EventName("trainer_lost")  # why

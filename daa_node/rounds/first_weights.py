@@ -18,7 +18,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import STATES
 from daa_node.checkpoints.publish import state_of
 from daa_node.checkpoints.replay import ReplayedState, StateRules
-from daa_node.checkpoints.snapshots import snapshot_writes
+from daa_node.checkpoints.snapshot_files import snapshot_writes
 from daa_node.errors import PeerFault, Unavailable, UserError
 from daa_node.observability.events import FIRST_WEIGHTS_AWAITED, EventLog
 from daa_node.rounds.peers import Peers

@@ -9,6 +9,7 @@ from daa_node.packs.format import (
     PACKS,
     RECORD_BYTES_MAX,
     DamagedPack,
+    Entry,
     Head,
     PackWriter,
     ReadAt,
@@ -66,7 +67,7 @@ class MemoryPacks:
 
     def delete(self, kind: str, name: str) -> None:
         key = key_of(kind, name)
-        if key is not None and self.get(kind, name) is not None:
+        if key is not None and self._held(key) is not None:
             self._going |= {key}
 
     async def purge(self) -> None:
@@ -81,6 +82,7 @@ class MemoryPacks:
         loose = sorted(self._loose(self._mount.now(), kinds))
         if len(loose) < files_min:
             return 0
+        self._going |= {key for key, _ in loose if self._is_damaged(key)}
         await self.purge()
         files = self._mount.now().files
         moving = [(key, path) for key, path in loose if self._held(key) is None]
@@ -119,10 +121,21 @@ class MemoryPacks:
         await self._mount.put(f"{self._folder}/{name}", bytes(content), durable=True)
 
     def _held(self, key: bytes) -> bytes | None:
+        place = self._place_of(key)
+        if place is None:
+            return None
+        entry, read = place
+        return read(entry.payload_offset, entry.size_bytes)
+
+    def _is_damaged(self, key: bytes) -> bool:
+        place = self._place_of(key)
+        return place is not None and not place[0].fits(self._held(key) or b"")
+
+    def _place_of(self, key: bytes) -> tuple[Entry, ReadAt] | None:
         for head, read in self._sources():
             entry = find(head, read, key)
             if entry is not None:
-                return read(entry.payload_offset, entry.size_bytes)
+                return entry, read
         return None
 
     def _loose(self, disk: Disk, kinds: Sequence[str]) -> list[tuple[bytes, str]]:

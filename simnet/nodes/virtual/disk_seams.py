@@ -15,6 +15,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, digest_of
 from daa_node.adapters.journal_format import framed, guard_of, guarded, log_of, records_of
 from daa_node.errors import StorageFailed
+from daa_node.seams import Tally
 from simnet.nodes.virtual.disk import GUARD, LOG, File, folder_of
 from simnet.nodes.virtual.disk_mount import Mount
 from simnet.nodes.virtual.disk_packs import MemoryPacks
@@ -26,6 +27,18 @@ MANIFESTS = "manifests"
 Arrival = Callable[[BlobRoot], Awaitable[None]]
 
 
+class FolderTally:
+    """Of one folder of a disk."""
+
+    def __init__(self, mount: Mount, folder: str) -> None:
+        self._mount = mount
+        self._start = f"{folder}/"
+
+    def total(self) -> int:
+        files = self._mount.now().files
+        return sum(len(files[path]) for path in files if path.startswith(self._start))
+
+
 class MemoryStore:
     """A BlobStore in one folder of a disk; `arrival` ends when what a blob stands for has come."""
 
@@ -35,6 +48,7 @@ class MemoryStore:
         self.arrival = arrival
         self._manifests: dict[BlobRoot, Manifest] = {}
         self._packs = MemoryPacks(mount, folder)
+        self.tally: Tally = FolderTally(mount, folder)
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
         await self._mount.put(_path(self._folder, kind, name), bytes(payload), durable)

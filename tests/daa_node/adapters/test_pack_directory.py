@@ -272,7 +272,7 @@ def test_a_rotten_record_is_refused_and_neither_lost_nor_taken_for_good_by_a_mer
         assert store.get_record(other, key) == good
 
 
-def test_a_good_file_beside_a_rotten_record_is_kept(store: BlobDirectory) -> None:
+def test_a_good_file_takes_the_place_of_a_rotten_record(store: BlobDirectory) -> None:
     made = fill(store, 0, 1)
     store.packs.pack(KINDS, 1)
     (path,) = packs_in(store)
@@ -281,6 +281,8 @@ def test_a_good_file_beside_a_rotten_record_is_kept(store: BlobDirectory) -> Non
     again = BlobDirectory(store.records.root)
     again.packs.pack(KINDS, 1)
     assert_holds(again, made)
+    assert not loose_in(again)
+    assert all(b"rotten!" not in path.read_bytes() for path in packs_in(again))
 
 
 def watched(patch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:

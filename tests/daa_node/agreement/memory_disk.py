@@ -21,6 +21,7 @@ from daa_node.seams import (
     SegmentOrder,
     StateRef,
     SteppedState,
+    Tally,
     TrainOrder,
 )
 
@@ -31,6 +32,16 @@ UPDATE_BYTES = 40
 LOG = "log"  # what a disk calls the journal and its guard
 
 
+class Sizes:
+    """Of what lies in a store."""
+
+    def __init__(self, store: "MemoryStore") -> None:
+        self._store = store
+
+    def total(self) -> int:
+        return sum(map(len, (*self._store.records.values(), *self._store.blobs.values())))
+
+
 class MemoryStore:
     """A BlobStore. What its `Disk` refuses to write is refused here too."""
 
@@ -38,6 +49,7 @@ class MemoryStore:
         self._disk = disk
         self.records: dict[tuple[str, str], bytes] = {}
         self.blobs: dict[tuple[str, BlobRoot], bytes] = {}
+        self.tally: Tally = Sizes(self)
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
         await trio.sleep(self._disk.slow_s.get(kind, 0.0))

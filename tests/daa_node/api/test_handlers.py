@@ -23,6 +23,7 @@ from daa_node.agreement.messages import Asked, Message, Position, decode_message
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live
+from daa_node.checkpoints.quota import Level, Standing
 from daa_node.contributors.views import View
 from daa_node.errors import NodeError, PeerFault, UserError
 from daa_node.identity.keys import NodeKeys
@@ -101,8 +102,9 @@ class Daemon:
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[])
-        self.scrub = SimpleNamespace(found=())
-        snapshots = SimpleNamespace(scrub=self.scrub)
+        self.scrub = SimpleNamespace(found=(), mended=())
+        quota = SimpleNamespace(standing=Standing(5, 2, 10, Level.NEAR))
+        snapshots = SimpleNamespace(scrub=self.scrub, quota=quota)
         runner = SimpleNamespace(newest=vertex, round=0, history=history, snapshots=snapshots)
         nothing: Any = lambda: None  # noqa: E731
         live = Live(
@@ -258,5 +260,13 @@ def test_no_request_of_an_operator_makes_a_node_say_what_others_refuse(
 async def test_status_names_what_the_disk_has_lost() -> None:
     daemon = Daemon(KEYS[0])
     assert (await run(daemon, "status", {}))["damaged"] == []
-    daemon.scrub.found = ("chunks/ab is damaged",)
-    assert (await run(daemon, "status", {}))["damaged"] == ["chunks/ab is damaged"]
+    daemon.scrub.found, daemon.scrub.mended = ("chunks/ab is damaged",), ("blocks/cd is missing",)
+    answer = await run(daemon, "status", {})
+    assert answer["storage"] == {
+        "chain_bytes": 5,
+        "work_bytes": 2,
+        "bytes_max": 10,
+        "level": "near",
+    }
+    assert answer["damaged"] == ["chunks/ab is damaged"]
+    assert answer["repaired"] == ["blocks/cd is missing"]

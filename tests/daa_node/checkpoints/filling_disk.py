@@ -15,6 +15,7 @@ class FillingDisk:
 
     def __init__(self, store: BlobStore, room: list[int]) -> None:
         self._store = store
+        self.tally = store.tally
         self._room = room  # shared by the stores of one disk
 
     def _change(self) -> None:

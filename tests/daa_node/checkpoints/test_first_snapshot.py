@@ -15,7 +15,8 @@ from daa_node.checkpoints.layout import CHUNKS, MANIFESTS
 from daa_node.checkpoints.publish import state_of
 from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.restore import restore
-from daa_node.checkpoints.snapshots import prune, snapshot_writes
+from daa_node.checkpoints.snapshot_files import snapshot_writes
+from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import UserError
 from daa_node.updates.compression.codec import codec_named, encode

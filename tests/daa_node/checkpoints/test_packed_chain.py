@@ -13,11 +13,12 @@ from daa_dag.retention import Retention
 from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.files import ChainFiles
+from daa_node.checkpoints.held import held_by
 from daa_node.checkpoints.layout import KINDS, PROOFS
 from daa_node.checkpoints.listing import view_chain
 from daa_node.checkpoints.packing import PAUSE_ROUNDS_MAX, Packing
 from daa_node.checkpoints.plain_files import Unreadable
-from daa_node.checkpoints.snapshots import SLACK, Snapshots, held_by, prune
+from daa_node.checkpoints.snapshots import SLACK, Snapshots, prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
 from daa_node.observability.events import EventLog

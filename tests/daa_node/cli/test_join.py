@@ -263,6 +263,16 @@ async def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(perso
     assert "1.0 kB are free" in said
 
 
+async def test_a_bound_that_is_too_tight_is_said_before_anything_is_fetched(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAA_STORAGE__BYTES_MAX", str(2**20))
+    async with inviting() as inviter:
+        said = await refused(person, inviter, await inviter.invite())
+        assert not inviter.offered
+    assert "storage.bytes_max is 1.0 MB here, and this network needs" in said
+
+
 async def test_a_made_up_genesis_is_not_taken(person: Person) -> None:
     async with inviting() as inviter:
         inviter.text = GOLDEN.replace('"name": "test"', '"name": "tess"')

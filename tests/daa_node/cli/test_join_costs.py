@@ -29,3 +29,14 @@ def test_who_keeps_every_delta_fetches_every_delta() -> None:
 def test_where_nothing_was_trained_yet_nothing_is_fetched_but_the_genesis() -> None:
     costs = costs_of(MADE, Retention(32), 1)
     assert costs.download_bytes == len(GOLDEN)
+
+
+def test_a_bound_leaves_out_what_would_go_again() -> None:
+    """An archive with little room fetches a whole state; the least that it needs is told too."""
+    free = costs_of(MADE, Retention(None), 3001)
+    tight = costs_of(MADE, Retention(None, bytes_max=free.disk_bytes // 4), 3001)
+    assert "the newest whole state" in tight.parts
+    assert tight.disk_bytes < free.disk_bytes // 2
+    assert tight.least_bytes <= tight.disk_bytes
+    light = costs_of(MADE, Retention(8, 2, bytes_max=10**12), 3001)
+    assert light.least_bytes < costs_of(MADE, Retention(8), 3001).least_bytes

@@ -54,6 +54,22 @@ async def test_what_is_packed_is_read_as_before(autojump_clock: object) -> None:
     await assert_holds(MemoryStore(Mount(on), "chain"), made)
 
 
+async def test_a_good_file_takes_the_place_of_a_rotten_record(autojump_clock: object) -> None:
+    on = Disk(random.Random(0))
+    store = MemoryStore(Mount(on), "chain")
+    made = await fill(store, 0, 5)
+    await store.pack(KINDS, 1)
+    (path,) = on.files
+    (kind, name), payload = next(iter(made.items()))
+    on.put(path, on.files[path].replace(payload, bytes(len(payload)), 1), sync=True)
+    await store.delete_record(kind, name)  # though it cannot be read
+    store = MemoryStore(Mount(on), "chain")
+    await store.put_record(kind, name, payload)
+    await store.pack(KINDS, 1)
+    assert len(on.files) == 2  # what was good, and what has come
+    await assert_holds(store, made)
+
+
 async def run_until_power_goes(on: Disk, after_s: float) -> dict[tuple[str, str], bytes]:
     """Fill, pack, merge, and delete; what was durable, and not deleted, when the power went."""
     store = MemoryStore(Mount(on), "chain")

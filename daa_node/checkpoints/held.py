@@ -1,0 +1,73 @@
+"""What of a chain lies on a disk and can be let go: deltas and whole states, by height."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from daa_dag.checkpoint import Vertex
+from daa_dag.chunking import Manifest
+from daa_dag.retention import Prunable
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
+from daa_node.checkpoints.snapshot_files import snapshot_names
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What of a chain can be let go: by height, from the tip down to where nothing is held."""
+
+    vertices: dict[int, Vertex]
+    delta_heights: tuple[int, ...]
+    snapshots: dict[int, tuple[Manifest, Manifest]]
+    first: tuple[Manifest, Manifest] | None = None  # weights from a file, which always stay
+    delta_bytes: Mapping[int, int] = field(default_factory=dict)  # by height
+
+    def snapshot_bytes(self) -> dict[int, int]:
+        """By height; what two of them share counts for both."""
+        return {
+            height: sum(manifest.size_bytes for manifest in manifests)
+            for height, manifests in self.snapshots.items()
+        }
+
+    def names(self, going: Prunable) -> set[str]:
+        """The files that go, without those that what stays needs too."""
+        # Two steps that move nothing are one delta, and snapshots share chunks that did not change.
+        staying = set(self.delta_heights) - {*going.delta_heights}
+        names = self._delta_names(going.delta_heights) - self._delta_names(staying)
+        gone = [self.snapshots[height] for height in going.snapshot_heights]
+        kept = [self.snapshots[height] for height in {*self.snapshots} - {*going.snapshot_heights}]
+        kept += [self.first] if self.first is not None else []
+        return names | (snapshot_names(gone) - snapshot_names(kept))
+
+    def _delta_names(self, heights: Iterable[int]) -> set[str]:
+        roots = {self.vertices[height].delta_root.hex() for height in heights}
+        return {f"{kind}/{root}" for root in roots for kind in (DELTAS, MANIFESTS)}
+
+
+async def held_by(chain: ChainStore) -> Held:
+    """The deltas and whole snapshots that lie on disk. Raises StorageFailed."""
+    vertices: dict[int, Vertex] = {}
+    deltas: dict[int, int] = {}
+    snapshots: dict[int, tuple[Manifest, Manifest]] = {}
+    vertex: Vertex | None = await chain.newest()
+    # What is deleted is always a prefix: below a vertex that has neither, there is nothing.
+    while vertex is not None and vertex.height > 0:
+        vertices[vertex.height] = vertex
+        delta = await chain.store.blob_manifest(DELTAS, vertex.delta_root)
+        snapshot = await chain.snapshot(vertex)
+        if delta is not None:
+            deltas[vertex.height] = delta.size_bytes
+        if snapshot is not None:
+            snapshots[vertex.height] = snapshot
+        if delta is None and snapshot is None:
+            break
+        vertex = await chain.vertex(vertex.parents[0])
+    return Held(vertices, tuple(deltas), snapshots, await chain.first_snapshot(), deltas)
+
+
+async def is_whole(chain: ChainStore, manifests: Iterable[Manifest]) -> bool:
+    """Whether each chunk of these is here, good or not. Raises StorageFailed."""
+    for manifest in manifests:
+        for digest in manifest.digests:
+            if not await chain.store.has_record(CHUNKS, digest.hex()):
+                return False
+    return True

@@ -1,0 +1,227 @@
+"""The newest whole states have enough copies: whoever lacks one and is next in line fetches it.
+
+Nobody coordinates it. Each member has a place in line for each state, by a digest of the vertex and
+its own name, so all who see the same members see the same line. Who has the state does nothing but
+answer. Who lacks it asks the first in line; if too few of them hold it, and fewer that lack it
+stand before us than there are copies missing, it is ours to fetch. Two who see different members
+make a copy too many, or one too few until the next look.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import trio
+
+from daa_dag import canonical
+from daa_dag.checkpoint import Vertex
+from daa_dag.errors import DagError
+from daa_dag.ids import DIGEST_BYTES, NodeId, VertexId, digest_of
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.held import is_whole
+from daa_node.checkpoints.quota import Quota
+from daa_node.checkpoints.repair import REPAIRS, Lenders
+from daa_node.checkpoints.snapshot_files import snapshot_writes
+from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.network.blob_exchange import Want
+from daa_node.network.blob_server import SNAPSHOTS
+from daa_node.network.requests import Answer, Requests
+from daa_node.observability import events
+from daa_node.observability.events import EventLog
+from daa_node.seams import PeerId
+
+REQUEST = (
+    "snapshots"  # the request's name: vertex ids, answered by whether each one's state is here
+)
+ASKED_IDS_MAX = 4
+ANSWER_BYTES_MAX = 16 * ASKED_IDS_MAX
+ANSWER_COST_BYTES = 32 * 1024  # of our disk: two manifests for each vertex
+COPIES = 3  # of each: two may be lost in one night
+NEWEST = 2  # whole states that are looked after: who comes back lands on one of these
+IN_LINE_MAX = 4 * COPIES  # members that are asked about one state
+LOOK_EVERY_S = 600.0  # a state that is lost in between is one of COPIES
+FETCH_S_MAX = 3600.0  # what has come by then is taken up by the next look
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A whole state that there should be copies of, and who holds it, as far as we know."""
+
+    vertex: Vertex
+    holders: int
+    is_ours: bool  # to fetch
+
+
+def in_line(vertex_id: VertexId, members: Sequence[NodeId]) -> list[NodeId]:
+    """Who should hold the vertex's state, first of all (rendezvous hashing, Thaler 1998)."""
+    return sorted(members, key=lambda node: digest_of(vertex_id + node))
+
+
+class Replication:
+    """One node's part in it."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        chain: ChainStore,
+        lenders: Lenders,
+        quota: Quota,
+        snapshot_every: int,
+        log: EventLog,
+    ) -> None:
+        self._me = me
+        self._chain = chain
+        self._lenders = lenders
+        self._quota = quota
+        self._every = snapshot_every
+        self._log = log
+        self._broken = frozenset[VertexId]()  # at the last look: manifests are here, chunks are not
+        self._told = frozenset[VertexId]()  # that could not be had: said once
+
+    def serve(self, requests: Requests) -> None:
+        """Answer who asks from now on."""
+        requests.register(REQUEST, self._answer)
+
+    async def _answer(self, _peer_id: PeerId, body: bytes) -> Answer:
+        return Answer(await self.answer(body), ANSWER_COST_BYTES)
+
+    async def answer(self, body: bytes) -> bytes:
+        """Which of these vertices have a whole state here. Raises PeerFault and StorageFailed."""
+        held = [await self._holds(vertex_id) for vertex_id in asked_vertices(body)]
+        return canonical.encode(list(held))
+
+    async def run(self, wait_s: float) -> None:
+        """Look now and then, after `wait_s` at first. Until cancelled."""
+        await trio.sleep(wait_s)
+        while True:
+            try:
+                await self.look()
+            except StorageFailed as failure:
+                self._log.emit(events.STORAGE_FAILED, detail=str(failure))
+            await trio.sleep(LOOK_EVERY_S)
+
+    async def look(self) -> None:
+        """Fetch what is ours to fetch. Raises StorageFailed."""
+        vertices = await self._newest()
+        broken = set[VertexId]()
+        for vertex in vertices:
+            manifests = await self._chain.snapshot(vertex)
+            if manifests is not None and not await is_whole(self._chain, manifests):
+                broken.add(vertex.vertex_id)
+        self._broken = frozenset(broken)
+        self._told &= {vertex.vertex_id for vertex in vertices}
+        for vertex in vertices:
+            if await self._holds(vertex.vertex_id):
+                continue
+            wanted = await self._judge(vertex)
+            if wanted.is_ours:
+                await self._fetch(wanted)
+
+    async def _newest(self) -> list[Vertex]:
+        """Those whose states should have copies by now: the newest may be on its way to disk."""
+        newest, retention = await self._chain.newest(), self._quota.retention
+        top, found = newest.height - 1, list[Vertex]()
+        lowest = top - top % self._every
+        # What our own policy lets go of, we would fetch again and again.
+        if retention.bytes_max is None:
+            kept = retention.vertices_restorable or newest.height
+            lowest = max(lowest - (NEWEST - 1) * self._every, newest.height - kept + 1)
+        for height in range(top - top % self._every, max(0, lowest - 1), -self._every):
+            vertex_id = await self._chain.heights.at(height)
+            vertex = None if vertex_id is None else await self._chain.vertex(vertex_id)
+            if vertex is not None:
+                found.append(vertex)
+        return found
+
+    async def _holds(self, vertex_id: VertexId) -> bool:
+        vertex = None if vertex_id in self._broken else await self._chain.vertex(vertex_id)
+        return vertex is not None and await self._chain.snapshot(vertex) is not None
+
+    async def _judge(self, vertex: Vertex) -> Wanted:
+        """Ask the first in line; as many as can change what we do."""
+        members = [*self._lenders.members(), self._me]
+        body = canonical.encode([vertex.vertex_id])
+        holders = lacking_before = 0
+        is_before = True
+        for node in in_line(vertex.vertex_id, members)[:IN_LINE_MAX]:
+            if node == self._me:
+                is_before = False
+            elif await self._is_held_by(node, body):
+                holders += 1
+            else:
+                lacking_before += is_before
+            if holders >= COPIES:
+                break
+        is_ours = not is_before and lacking_before < COPIES - holders
+        return Wanted(vertex, holders, is_ours)
+
+    async def _is_held_by(self, node: NodeId, body: bytes) -> bool:
+        """False for whoever does not answer: a copy that cannot be had is none."""
+        try:
+            payload = await self._lenders.ask(node, REQUEST, body, ANSWER_BYTES_MAX)
+            return decode_held(payload)
+        except Unavailable:
+            return False
+        except PeerFault as fault:
+            self._lenders.fault(node, fault)
+            return False
+
+    async def _fetch(self, wanted: Wanted) -> None:
+        """Into the work store, then into the chain as one group."""
+        vertex, chain, work = wanted.vertex, self._chain, self._chain.work
+        size_bytes = self._lenders.state_bytes
+        if not self._quota.room_for(2 * size_bytes):
+            self._tell(wanted, "storage.bytes_max has no room for a copy")
+            return
+        roots = (vertex.model_root, vertex.outer_state_root)
+        started_s = trio.current_time()
+        try:
+            for root in roots:
+                await self._lenders.fetch(
+                    Want(SNAPSHOTS, root, size_bytes),
+                    lambda manifest: work.begin_blob(REPAIRS, manifest),
+                    FETCH_S_MAX,
+                )
+        except (Unavailable, PeerFault) as failure:
+            self._tell(wanted, str(failure))
+            return
+        await chain.groups.add([await snapshot_writes(chain, vertex, REPAIRS)])
+        for root in roots:
+            await work.delete_blob(REPAIRS, root)
+        self._broken -= {vertex.vertex_id}
+        wall_s = round(trio.current_time() - started_s, 4)
+        self._log.emit(
+            events.SNAPSHOT_COPIED, height=vertex.height, holders=wanted.holders, wall_s=wall_s
+        )
+
+    def _tell(self, wanted: Wanted, why: str) -> None:
+        vertex = wanted.vertex
+        if vertex.vertex_id not in self._told:
+            self._told |= {vertex.vertex_id}
+            holders = wanted.holders
+            self._log.emit(events.COPIES_LACK, height=vertex.height, holders=holders, why=why)
+
+
+def asked_vertices(body: bytes) -> list[VertexId]:
+    """Raises PeerFault("malformed")."""
+    try:
+        value = canonical.decode(body, len(body))
+    except DagError as fault:
+        raise PeerFault("malformed", f"snapshots: {fault}") from None
+    if not isinstance(value, list) or not 0 < len(value) <= ASKED_IDS_MAX:
+        raise PeerFault("malformed", f"snapshots of 1 to {ASKED_IDS_MAX} vertices are asked for")
+    found = [VertexId(one) for one in value if isinstance(one, bytes) and len(one) == DIGEST_BYTES]
+    if len(found) != len(value):
+        raise PeerFault("malformed", "snapshots are asked for by vertex ids")
+    return found
+
+
+def decode_held(payload: bytes) -> bool:
+    """Whether it says that the one vertex's state is there. Raises PeerFault("malformed")."""
+    try:
+        match canonical.decode(payload, ANSWER_BYTES_MAX):
+            case [bool(held)]:
+                return held
+            case _:
+                raise PeerFault("malformed", "no answer for one vertex")
+    except DagError as fault:
+        raise PeerFault("malformed", f"snapshots: {fault}") from None

@@ -1,0 +1,207 @@
+"""A host's bound on its history: what goes first, what never goes, and what is said of it."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from daa_dag.retention import Prunable, Retention, below, floor_for
+from daa_node.checkpoints import quota
+from daa_node.checkpoints.quota import Level
+from daa_node.checkpoints.restore import restore
+from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.errors import StorageFailed
+from daa_node.observability.events import Event, EventLog
+from tests.daa_node.checkpoints.little_chain import (
+    FACTS,
+    SNAPSHOT_EVERY,
+    ChainMaker,
+    Replays,
+    files_under,
+    make_chain,
+)
+
+
+class Host:
+    """A chain that grows on a host with a bound."""
+
+    def __init__(self, maker: ChainMaker, bytes_max: int | None, light: bool = False) -> None:
+        self.maker = maker
+        self.told: list[Event] = []
+        whole = 1 if light else None
+        retention = Retention(None, epochs_whole=whole, bytes_max=bytes_max)
+        log = EventLog(lambda: 0, self.told.append)
+        self.snapshots = Snapshots(maker.chain, SNAPSHOT_EVERY, retention, log)
+
+    async def grow(self, rounds: int) -> None:
+        for _ in range(rounds):
+            made = await self.maker.make_round()
+            await self.maker.publish(made)
+            for kind in ("updates", "states"):
+                for root in (await self.maker.work.blob_roots(kind))[:-2]:
+                    await self.maker.work.delete_blob(kind, root)
+            await self.snapshots.store()
+
+    def names(self) -> list[str]:
+        return [event["name"] for event in self.told]
+
+
+def bytes_under(maker: ChainMaker) -> int:
+    found = files_under(maker.chain_directory) + files_under(maker.directory / "work")
+    return sum(path.stat().st_size for path in found)
+
+
+def test_old_states_go_and_the_newest_state_and_all_proofs_stay(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        plain = Host(maker, None)
+        await plain.grow(6)
+        assert plain.told == [e for e in plain.told if not e["name"].startswith("storage_")]
+        proofs = {
+            path.name
+            for kind in ("blocks", "vertices")
+            for path in maker.chain_directory.glob(f"{kind}/*")
+        }
+        bytes_max = bytes_under(maker)
+        host = Host(maker, bytes_max)
+        await host.grow(1)
+        assert "storage_let_go" in host.names()
+        assert bytes_under(maker) < bytes_max
+        left = {
+            path.name
+            for kind in ("blocks", "vertices")
+            for path in maker.chain_directory.glob(f"{kind}/*")
+        }
+        assert left >= proofs
+        assert host.snapshots.quota.standing.bytes == bytes_under(maker)
+        for kind in ("updates", "states"):
+            for root in await maker.work.blob_roots(kind):
+                await maker.work.delete_blob(kind, root)
+        await restore(maker.chain, await maker.chain.newest(), Replays(maker))
+
+    trio.run(run)
+    report = verify_chain(maker.chain_directory, FACTS)
+    assert report.problems == []
+    assert report.pruned_below > 0
+
+
+def test_it_says_once_that_it_is_near_and_once_that_nothing_more_may_go(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await Host(maker, None).grow(4)
+        host = Host(maker, bytes_under(maker) * 100 // 92)
+        await host.snapshots.quota.look()
+        await host.snapshots.quota.look()
+        assert host.names() == ["storage_near"]
+        assert host.snapshots.quota.standing.level is Level.NEAR
+        small = Host(maker, 2**14)
+        await small.grow(3)
+        assert small.names().count("storage_over") == 1
+        assert small.snapshots.quota.standing.level is Level.OVER
+        assert not small.snapshots.quota.room_for(1)
+        (over,) = [event for event in small.told if event["name"] == "storage_over"]
+        assert "storage.bytes_max" in over["why"]
+        # and all that was certified meanwhile is here
+        assert (await maker.chain.newest()).height == 7
+
+    trio.run(run)
+    assert verify_chain(maker.chain_directory, FACTS).problems == []
+
+
+def test_old_certificates_go_only_where_the_history_is_pruned(tmp_path: Path) -> None:
+    kept = []
+    for light in (False, True):
+        maker = ChainMaker(tmp_path / str(light))
+
+        async def run(maker: ChainMaker = maker, light: bool = light) -> None:
+            await maker.open()
+            await Host(maker, None).grow(9)
+            await Host(maker, 2**15, light).grow(1)
+            kept.append(len(await maker.store.record_names("certificates")))
+
+        trio.run(run)
+        assert verify_chain(maker.chain_directory, FACTS).problems == []
+    archive, pruned = kept
+    assert pruned < archive == 20
+
+
+def test_what_a_disk_has_lost_of_the_newest_snapshot_keeps_the_one_before(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path, 6)
+
+    async def run() -> None:
+        await maker.open()
+        newest = await maker.chain.newest()
+        manifests = await maker.chain.snapshot(newest)
+        assert manifests is not None
+        await maker.store.delete_record("chunks", manifests[0].digests[0].hex())
+        host = Host(maker, 2**14)
+        await host.snapshots.quota.look()
+        below_it = await maker.chain.vertex(newest.parents[0])
+        assert below_it is not None
+        before = await maker.chain.vertex(below_it.parents[0])
+        assert before is not None
+        assert await maker.chain.snapshot(before) is not None
+        assert await maker.store.blob_manifest("deltas", newest.delta_root) is not None
+
+    trio.run(run)
+
+
+def test_a_disk_that_fails_is_told_of_once_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = make_chain(tmp_path, 6)
+    tries = 0
+
+    async def fails(names: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise StorageFailed("no space left on device")
+
+    async def run() -> None:
+        await maker.open()
+        host = Host(maker, 2**14)
+        monkeypatch.setattr(maker.chain.groups, "drop", fails)
+        for _ in range(2 * quota.PAUSE_ROUNDS):
+            await host.snapshots.quota.look()
+        assert host.names().count("storage_failed") == 1
+        assert tries == 2
+
+    trio.run(run)
+
+
+def test_the_tally_is_what_lies_there_whatever_was_done(tmp_path: Path) -> None:
+    """Packed, merged, deleted, put anew: no walk tells another number."""
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        for store in (maker.store, maker.work):
+            store.directory.sweep()  # from here on it is kept
+        host = Host(maker, None)
+        for _ in range(6):
+            await host.grow(2)
+            await maker.chain.pack(("vertices", "blocks", "certificates", "deltas"), 1)
+        await maker.store.merge_packs()
+        newest = await maker.chain.newest()
+        await maker.store.delete_record("vertices", newest.vertex_id.hex())
+        await maker.store.settle(["vertices"])
+        await maker.store.put_record("vertices", newest.vertex_id.hex(), newest.encode())
+        assert maker.store.tally.total() + maker.work.tally.total() == bytes_under(maker)
+
+    trio.run(run)
+
+
+def test_the_floor_is_the_oldest_snapshot_that_frees_enough() -> None:
+    deltas, snapshots = dict.fromkeys(range(1, 21), 1), {8: 10, 16: 10, 20: 10}
+    assert floor_for(5, deltas, snapshots, snapshots) == 8
+    assert floor_for(9, deltas, snapshots, snapshots) == 16
+    assert floor_for(10**6, deltas, snapshots, snapshots) == 20
+    assert floor_for(10**6, deltas, snapshots, [8, 16]) == 16
+    assert floor_for(1, deltas, {0: 10}, [0]) is None
+    assert below(8, deltas, snapshots) == Prunable(tuple(range(1, 9)), ())
+    assert below(16, deltas, snapshots) == Prunable(tuple(range(1, 17)), (8,))
