@@ -18,7 +18,7 @@ from daa_node.training.models.causal_lm import CausalLm
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_source import ModuleAccess
 from daa_node.training.one_question import answer_one
-from daa_node.updates.grid import to_float32
+from daa_node.updates.grid import float32_piece
 
 
 def answer(job: TrainingJob, config: TrainerConfig, request: dict[str, Any]) -> None:
@@ -26,12 +26,10 @@ def answer(job: TrainingJob, config: TrainerConfig, request: dict[str, Any]) -> 
     model, out = job.model, Path(request["out"])
     opened = open_model(model, job.seed, ModuleAccess.of(config))
     assert isinstance(opened.module, CausalLm), "no other kind has a folder of its own"
-    values_D = torch.from_numpy(
-        to_float32(open_grid_vector(Path(request["weights"]), model.parameter_count()))
-    )
+    weights_D = open_grid_vector(Path(request["weights"]), model.parameter_count())
     with torch.no_grad():
         for slot in slots_of(model.tensors()):
-            part_C = values_D[slot.start : slot.stop]
+            part_C = torch.from_numpy(float32_piece(weights_D, slot.start, slot.stop))
             opened.parameters[slot.spec.name].copy_(part_C.view(slot.spec.shape))
     inner: Any = opened.module.model
     try:
