@@ -1,23 +1,27 @@
 """What a worker with one device takes of memory and disk in each of its works: bytes a parameter.
 
     python benchmarks/worker_memory.py [--parameters 33554432] [--optimiser-in memory|files]
-        [--directory DIR] [--json]
+        [--base BF16|F32] [--directory DIR] [--json]
 
 One process on the CPU goes through what a worker does, with a model whose step is short: a byte
 GPT of two tokens. Of each work the peak of resident memory beside what torch and numpy took before
 it, from the kernel's own high-water mark; mapped files are in it, which the kernel may write out
 and drop where memory is short. What is anonymous it cannot drop: its peak is of a look each 2 ms.
+With --base it is a Llama of transformers instead, frozen in a file of that dtype, with low-rank
+adapters of rank 8 beside it and windows of 64 tokens: bytes a parameter of the base.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,10 +30,15 @@ from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.seams import StateRef, TrainOrder
 from daa_node.tensors import open_grid_vector, reuse_grid_vector
 from daa_node.training import inner_state
+from daa_node.training.base_files import digests_of
 from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.core import open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.model_config import ModelConfig
+from daa_node.training.models.module import Opened
+from daa_node.training.models.opening import open_model
+from daa_node.training.module_probe import probe
+from daa_node.training.module_source import NO_MODULES
 from daa_node.updates.aggregation.mean import Mean
 from daa_node.updates.outer_step import (
     Contribution,
@@ -169,16 +178,69 @@ def measure(parameters: int, directory: Path, in_files: bool) -> list[Row]:
     return told.rows
 
 
+def make_base(parameters: int, directory: Path, dtype: str) -> None:
+    """Layers of a width of 1,024 below a vocabulary of 8,192; job.json is what trains adapters."""
+    folder = directory / "base"
+    import transformers
+
+    shape = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8}
+    layers = max(1, round((parameters - 2 * 8192 * 1024) / (4 * 1024**2 + 3 * 1024 * 2816)))
+    config = {"model_type": "llama", "vocab_size": 8192, "num_hidden_layers": layers, **shape}
+    kind = {"BF16": torch.bfloat16, "F32": torch.float32}[dtype]
+    library: Any = transformers
+    settings = library.AutoConfig.for_model(**config)
+    library.AutoModelForCausalLM.from_config(settings, dtype=kind).save_pretrained(folder)
+    lora = {"lora": {"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}}
+    base = {"path": folder, "files": digests_of(folder)}
+    said = {"kind": "hf_causal_lm", "base": base, "trainable": lora, "context": 64}
+    job = TrainingJob(model=ModelConfig.model_validate(said), inner=InnerConfig(batch_size=1))
+    found = probe(job, NO_MODULES, is_checked=True)
+    job = job.model_copy(update={"model": job.model.model_copy(update={"built": found})})
+    (directory / "job.json").write_text(job.model_dump_json())
+
+
+def measure_base(parameters: int, directory: Path, dtype: str) -> list[Row]:
+    """In a process that has made nothing: what is freed there would be taken again, unseen."""
+    maker = multiprocessing.get_context("spawn").Process(
+        target=make_base, args=(parameters, directory, dtype)
+    )
+    maker.start()
+    maker.join()
+    job = TrainingJob.model_validate_json((directory / "job.json").read_text())
+    assert job.model.built is not None
+    count = job.model.built.frozen or 0
+    for library in ("transformers.models.llama.modeling_llama", "peft"):
+        import_module(library)
+    torch.zeros(1).add(1)
+    opened: list[Opened] = []
+    told = Measured(count)
+    told.work("open", lambda: opened.append(open_model(job.model, 0, NO_MODULES)))
+    tokens_BT = torch.arange(64).view(1, 64)
+
+    def step() -> None:
+        loss: torch.Tensor = opened[0].module(tokens_BT, tokens_BT + 1)
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    told.work("a loss and its gradient", step)
+    told.work("again", step)
+    told.rows.append({"work": "base", "parameters": count, "dtype": dtype})
+    return told.rows
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--parameters", type=int, default=2**25)
     arguments.add_argument("--directory", type=Path, help="for 44 bytes a parameter; else /tmp")
     arguments.add_argument("--optimiser-in", choices=("memory", "files"), default="memory")
+    arguments.add_argument("--base", choices=("BF16", "F32"), help="a frozen one, and adapters")
     arguments.add_argument("--json", action="store_true")
     given = arguments.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=given.directory) as directory:
-        rows = measure(given.parameters, Path(directory), given.optimiser_in == "files")
+        if given.base is None:
+            rows = measure(given.parameters, Path(directory), given.optimiser_in == "files")
+        else:
+            rows = measure_base(given.parameters, Path(directory), given.base)
     if given.json:
         print(json.dumps(rows))
         return

@@ -51,7 +51,7 @@ from daa_node.spot_checks.usefulness import Usefulness, measured
 from daa_node.training.boundaries import boundary_chunks
 from daa_node.training.config import EvaluationConfig, InnerConfig
 from daa_node.training.data_config import DataConfig
-from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.genesis_state import genesis_pieces
 from daa_node.training.model_config import ModelConfig
 from daa_node.training.revealed import step_bytes, why_unchecked
 from daa_node.updates.compression.codec import codec_named, sizes_of
@@ -382,7 +382,7 @@ def chain_facts(made: Genesis) -> ChainFacts:
         epoch_rounds=job.agreement.epoch_rounds,
         states=StateRules(
             tensors=job.model.tensors(),
-            first_weights=lambda: genesis_weights(job.model, job.seed),
+            first_weights=lambda: genesis_pieces(job.model, job.seed),
             rates=OuterRates(job.updates.outer_lr, job.updates.outer_momentum),
             delta_format=job.updates.delta_format,
             first_root=job.model.first_root,

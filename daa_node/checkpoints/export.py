@@ -1,38 +1,59 @@
 """One vertex's weights as a safetensors file that plain torch loads.
 
+    header length (8 bytes) | header (JSON) | tensors
+
 The state is replayed from the chain's files and must reach the vertex's roots, so what is exported
-is what was certified. Weights are float32: grid integers times 2^-24.
+is what was certified. Weights are float32: grid integers times 2^-24. With a room for the state and
+the deltas, nothing of the size of a model is in memory: chunk by chunk it goes from file to file.
+Source of the format: github.com/safetensors/safetensors, README, "Format".
 """
 
-import os
-from collections.abc import Mapping
-from contextlib import suppress
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
+import numpy as np
 
 from daa_dag.checkpoint import Vertex
 from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, ChainId, digest_of
+from daa_node.checkpoints.beside import written_whole
 from daa_node.checkpoints.certified import Certified
-from daa_node.checkpoints.files import ChainReader
+from daa_node.checkpoints.files import ChainFiles, ChainReader
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
 from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.checkpoints.publish import state_of
 from daa_node.checkpoints.replay import ReplayedState, StateRules, delta_bytes_max
 from daa_node.errors import PeerFault, UserError
-from daa_node.tensors import Float32Array, slots_of
-from daa_node.updates.grid import to_float32
+from daa_node.tensors import slots_of
+from daa_node.updates.compression.blob import Blob
+from daa_node.updates.grid import CHUNK_PARAMETERS, float32_piece
+
+DELTA = "delta"  # a file of a room
+HEADER_ALIGNED = 8  # bytes, with spaces: so tensors can be mapped
+LENGTH_BYTES = 8
 
 
-def replayed_state(certified: Certified, vertex: Vertex, rules: StateRules) -> ReplayedState:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a state lies, and a delta, in place of memory: 9 bytes a parameter of the disk."""
+
+    folder: Path  # empty; it gets a file WEIGHTS, a grid vector
+    files: ChainFiles  # those that are certified
+
+
+def replayed_state(
+    certified: Certified, vertex: Vertex, rules: StateRules, room: Room | None = None
+) -> ReplayedState:
     """The state of a certified vertex, from the nearest snapshot below it or from the genesis.
 
-    Raises UserError when the chain's files do not lead to the vertex's roots.
+    Raises UserError when the chain's files do not lead to the vertex's roots, and OSError where the
+    room has no place for it.
     """
-    files, state = certified.files, ReplayedState(rules)
+    files = certified.files
+    state = ReplayedState(rules, None if room is None else room.folder)
     start = vertex.height
     while start and not certified.has_snapshot(certified.chain[start]):
         start -= 1
@@ -44,8 +65,7 @@ def replayed_state(certified: Certified, vertex: Vertex, rules: StateRules) -> R
         else:
             state.start()
         for step in certified.chain[start + 1 : vertex.height + 1]:
-            name = f"{DELTAS}/{step.delta_root.hex()}"
-            state.apply(files.read(name, delta_bytes_max(rules)))
+            state.apply(_delta(files, step, rules, room))
     except (Unreadable, DagError, PeerFault, ValueError) as fault:
         raise _unreachable(vertex, str(fault)) from None
     if state.ref() != state_of(vertex):
@@ -73,43 +93,53 @@ def export_safetensors(
     }
     if loss_nats is not None:
         metadata["loss_nats"] = repr(loss_nats)
-    if not target.parent.is_dir():
-        raise UserError(
-            f"{target}: {target.parent} is no directory: make it, or choose another --out"
-        )
-    partial = target.with_name(target.name + ".part")
-    try:
-        save_file(dict(named_tensors(state, rules)), partial, metadata)
-        os.replace(partial, target)
-    except OSError as fault:
-        raise UserError(f"{target}: {fault.strerror or fault}", exit_code=1) from None
-    except SafetensorError as fault:  # as which the library tells of a disk, too
-        raise UserError(f"cannot write {target}: {fault}", exit_code=1) from None
-    finally:
-        with suppress(OSError):  # there may be no such directory
-            partial.unlink(missing_ok=True)
+    header = _header(rules, metadata)
+    # a plain array: slicing a memmap makes a memmap, ten times slower
+    weights_D = state.weights_D.view(np.ndarray)
+    with written_whole(target) as partial, partial.open("wb") as file:
+        file.write(len(header).to_bytes(LENGTH_BYTES, "little") + header)
+        for start in range(0, weights_D.size, CHUNK_PARAMETERS):
+            values_C = float32_piece(weights_D, start, start + CHUNK_PARAMETERS)
+            file.write(values_C.astype("<f4", copy=False).data)
 
 
-def named_tensors(state: ReplayedState, rules: StateRules) -> Mapping[str, Float32Array]:
-    """The weights by name, in float32."""
-    values_D = to_float32(state.weights_D)
-    return {
-        slot.spec.name: values_D[slot.start : slot.stop].reshape(slot.spec.shape)
-        for slot in slots_of(rules.tensors)
-    }
+def _header(rules: StateRules, metadata: Mapping[str, str]) -> bytes:
+    """Tensors lie in the file as they do in the vector."""
+    entries: dict[str, object] = {"__metadata__": metadata}
+    size = np.dtype(np.float32).itemsize
+    for slot in slots_of(rules.tensors):
+        offsets = [slot.start * size, slot.stop * size]
+        entries[slot.spec.name] = {
+            "dtype": "F32",
+            "shape": slot.spec.shape,
+            "data_offsets": offsets,
+        }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % HEADER_ALIGNED)
 
 
-def _snapshot(files: ChainReader, root: BlobRoot) -> bytearray:
+def _snapshot(files: ChainReader, root: BlobRoot) -> Iterator[bytes]:
     manifest: Manifest = decode_manifest(
         files.read(f"{MANIFESTS}/{root.hex()}", MANIFEST_BYTES_MAX)
     )
-    joined = bytearray()
     for digest in manifest.digests:
         chunk = files.read(f"{CHUNKS}/{digest.hex()}", CHUNK_BYTES_MAX)
         if digest_of(chunk) != digest:
             raise Unreadable(f"{CHUNKS}/{digest.hex()} does not hash to its name")
-        joined += chunk
-    return joined
+        yield chunk
+
+
+def _delta(files: ChainReader, step: Vertex, rules: StateRules, room: Room | None) -> Blob:
+    name, bytes_max = f"{DELTAS}/{step.delta_root.hex()}", delta_bytes_max(rules)
+    if room is None:
+        return files.read(name, bytes_max)
+    # A copy: what lies in a chain may be cut short by anybody, and a map of it would end us.
+    copy = room.folder / DELTA
+    copy.unlink(missing_ok=True)  # that of the step below is still mapped
+    with copy.open("wb") as file:
+        for piece in room.files.pieces(name, bytes_max):
+            file.write(piece)
+    return np.memmap(copy, np.uint8, mode="r")
 
 
 def _unreachable(vertex: Vertex, why: str) -> UserError:

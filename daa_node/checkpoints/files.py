@@ -29,7 +29,14 @@ from daa_node.checkpoints.layout import (
     unsettled,
 )
 from daa_node.checkpoints.packed_files import PackedFiles, Shelf
-from daa_node.checkpoints.plain_files import Gone, Problem, Unreadable, nature_of, read_plain
+from daa_node.checkpoints.plain_files import (
+    Gone,
+    Problem,
+    Unreadable,
+    nature_of,
+    plain_pieces,
+    read_plain,
+)
 from daa_node.packs.format import PACKS, RECORD_BYTES_MAX
 
 # A running daemon may add files while we list; a listing settles between two rounds.
@@ -138,6 +145,15 @@ class ChainFiles:
         payload = self._read(name, size_bytes_max)
         self._on_bytes(0 if again else len(payload))
         return payload
+
+    def pieces(self, name: str, size_bytes_max: int) -> Iterator[bytes]:
+        """What `read` gives, in order, none of it long. Raises Unreadable."""
+        try:
+            for piece in plain_pieces(self.directory / name, size_bytes_max):
+                self._on_bytes(len(piece))
+                yield piece
+        except Gone:
+            yield self.read(name, size_bytes_max)  # what a pack holds is short
 
     def pack_problems(self, listing: Listing) -> Iterator[Problem]:
         """What is wrong with packs as such, and with files that a pack holds as well."""

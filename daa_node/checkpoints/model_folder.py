@@ -5,17 +5,15 @@ tensors as that library's files do, so that neither it nor torch nor the base is
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import ChainId
+from daa_node.checkpoints.beside import written_whole
 from daa_node.checkpoints.export import export_safetensors
 from daa_node.checkpoints.replay import ReplayedState, StateRules
-from daa_node.errors import UserError
 from daa_node.training.base_config import Lora
 from daa_node.training.model_config import ModelConfig
 
@@ -26,15 +24,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """A new folder beside `target`, which gets its name once it is whole. Raises UserError."""
-    try:
-        # A name that nobody has; the folder inside is made with the rights that are usual here.
-        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
-            partial = Path(beside) / target.name
-            partial.mkdir()
-            yield partial
-            os.replace(partial, target)
-    except OSError as fault:
-        raise UserError(f"cannot write {target}: {fault.strerror or fault}", exit_code=1) from None
+    with written_whole(target) as partial:
+        partial.mkdir()  # with the rights that are usual here
+        yield partial
 
 
 def write_adapters(

@@ -3,9 +3,12 @@
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
+
+PIECE_BYTES = 2**20
 
 
 class Unreadable(Exception):
@@ -52,6 +55,23 @@ def read_plain(path: Path, size_bytes_max: int) -> bytes:
     if len(payload) > size_bytes_max:
         raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
     return payload
+
+
+def plain_pieces(path: Path, size_bytes_max: int) -> Iterator[bytes]:
+    """The same, PIECE_BYTES at a time. Raises Unreadable, and Gone before anything else."""
+    with open_plain(path) as file:
+        left = size_bytes_max
+        while True:
+            try:
+                piece = file.read(PIECE_BYTES)
+            except OSError as fault:
+                raise unreadable(fault) from None
+            if not piece:
+                return
+            left -= len(piece)
+            if left < 0:
+                raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
+            yield piece
 
 
 def unreadable(fault: OSError) -> Unreadable:

@@ -1,12 +1,13 @@
-"""A model state in memory, stepped from delta to delta with numpy alone: no torch, no trust.
+"""A model state, stepped from delta to delta with numpy alone: no torch, no trust.
 
-The state is two int32 vectors, 8 bytes a parameter, and no copy is made of them; a root names each
-as its tensors' chunks.
+The state is two int32 vectors, 8 bytes a parameter, in memory or in mapped files, and no copy is
+made of them; a root names each as its tensors' chunks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from daa_node.tensors import (
     GRID_DTYPE,
     Int32Array,
     TensorSpec,
+    create_grid_vector,
     grid_sizes_bytes,
     parameter_count_of,
 )
@@ -24,13 +26,18 @@ from daa_node.updates.compression.blob import Blob
 from daa_node.updates.compression.delta import DeltaFormat
 from daa_node.updates.outer_step import OuterRates, OuterState, apply_delta
 
+WEIGHTS, MOMENTUM = "weights", "momentum"  # files of a room
+
+Bytes = bytes | bytearray | memoryview
+
 
 @dataclass(frozen=True)
 class StateRules:
     """What a genesis says of states: their tensors, how they start and how they step."""
 
     tensors: tuple[TensorSpec, ...]
-    first_weights: Callable[[], Int32Array]  # the D genesis weights, unless they have a root
+    # The D genesis weights, a chunk at a time, unless they have a root.
+    first_weights: Callable[[], Iterable[Int32Array]]
     rates: OuterRates
     delta_format: DeltaFormat
     first_root: BlobRoot | None = None  # of weights from a file, which nobody can compute
@@ -51,7 +58,9 @@ class StateRules:
         sizes = self.chunk_sizes
         first_root = self.first_root
         if first_root is None:
-            first_root = manifest_of(self.first_weights().data, sizes).root
+            digests = tuple(digest_of(piece_C.data.cast("B")) for piece_C in self.first_weights())
+            assert len(digests) == len(sizes), "a piece for each chunk"
+            first_root = Manifest(tuple(sizes), digests).root
         zeros = {size: digest_of(bytes(size)) for size in {*sizes}}
         momentum = Manifest(tuple(sizes), tuple(zeros[size] for size in sizes))
         return StateRef(first_root, momentum.root)
@@ -60,21 +69,29 @@ class StateRules:
 class ReplayedState:
     """One state; `start`, `load` or `apply` change it in place."""
 
-    def __init__(self, rules: StateRules) -> None:
-        self._rules = rules
-        self.weights_D: Int32Array = np.zeros(rules.parameter_count, GRID_DTYPE)
-        self.momentum_D: Int32Array = np.zeros(rules.parameter_count, GRID_DTYPE)
+    def __init__(self, rules: StateRules, room: Path | None = None) -> None:
+        """All zeros, in files of the folder `room` if it is given. Raises OSError."""
+        self._rules, count = rules, rules.parameter_count
+        if room is None:
+            self.weights_D: Int32Array = np.zeros(count, GRID_DTYPE)
+            self.momentum_D: Int32Array = np.zeros(count, GRID_DTYPE)
+        else:
+            self.weights_D = create_grid_vector(room / WEIGHTS, count)
+            self.momentum_D = create_grid_vector(room / MOMENTUM, count)
 
     def start(self) -> None:
         """Become the genesis state; of weights from a file it is a snapshot to `load`."""
         assert self._rules.first_root is None
-        self.weights_D = self._rules.first_weights()
-        self.momentum_D = np.zeros(self._rules.parameter_count, GRID_DTYPE)
+        _fill(self.weights_D, (piece_C.data.cast("B") for piece_C in self._rules.first_weights()))
+        self.momentum_D[:] = 0
 
-    def load(self, weights: bytearray, momentum: bytearray) -> None:
-        """Become a snapshot; both are D little-endian int32, and ours from now on."""
-        self.weights_D = np.frombuffer(weights, GRID_DTYPE)
-        self.momentum_D = np.frombuffer(momentum, GRID_DTYPE)
+    def load(self, weights: Iterable[Bytes], momentum: Iterable[Bytes]) -> None:
+        """Become a snapshot: D little-endian int32 each, chunk by chunk.
+
+        Raises ValueError for more or fewer.
+        """
+        _fill(self.weights_D, weights)
+        _fill(self.momentum_D, momentum)
 
     def apply(self, delta: Blob) -> None:
         """One outer step. Raises PeerFault("bad_update") for a delta that no codec made."""
@@ -91,6 +108,19 @@ class ReplayedState:
     def ref(self) -> StateRef:
         weights, momentum = self.manifests()
         return StateRef(weights.root, momentum.root)
+
+
+def _fill(vector_D: Int32Array, chunks: Iterable[Bytes]) -> None:
+    whole, at = vector_D.data.cast("B"), 0
+    for chunk in chunks:
+        if at + len(chunk) > len(whole):
+            break
+        whole[at : at + len(chunk)] = chunk
+        at += len(chunk)
+    else:
+        if at == len(whole):
+            return
+    raise ValueError(f"a snapshot of other than {len(whole)} bytes")
 
 
 def delta_bytes_max(rules: StateRules) -> int:

@@ -20,7 +20,7 @@ can sign another one (weak subjectivity). An `Anchor` is a vertex that the opera
 somebody whom he trusts; a chain without it is refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -164,6 +164,10 @@ def verify_certified(
     return report
 
 
+class _Damaged(Exception):
+    """A snapshot of which something was named."""
+
+
 class _Verifier:
     """The states of one directory, once its headers and proofs are judged."""
 
@@ -226,20 +230,18 @@ class _Verifier:
             if self._states.chunk_sizes.get(digest.hex(), size) != size:
                 self._wrong(name, f"gives chunk {digest.hex()} another size than it has")
 
-    def _snapshot_bytes(self, root: BlobRoot) -> bytearray | None:
-        """The state's bytes out of its chunks; None unless all are there and good."""
+    def _snapshot_chunks(self, root: BlobRoot) -> Iterator[bytes]:
+        """The state's bytes. Raises _Damaged unless all chunks are there and good."""
         manifest = self._states.manifests.get(root)
         if manifest is None or list(manifest.sizes) != self._facts.states.chunk_sizes:
-            return None
-        joined = bytearray()
+            raise _Damaged
         for digest, size in zip(manifest.digests, manifest.sizes, strict=True):
             if self._states.chunk_sizes.get(digest.hex()) != size:
-                return None
+                raise _Damaged
             chunk = self._files.read(f"{CHUNKS}/{digest.hex()}", size)
             if digest_of(chunk) != digest:
-                return None  # changed between two reads
-            joined += chunk
-        return joined
+                raise _Damaged  # changed between two reads
+            yield chunk
 
     # Replay
 
@@ -260,11 +262,11 @@ class _Verifier:
             vertex = self._chain[start]
             for root in () if start else (vertex.model_root, vertex.outer_state_root):
                 self._need(f"{MANIFESTS}/{root.hex()}", "the first weights came from a file")
-            weights = self._snapshot_bytes(vertex.model_root)
-            momentum = self._snapshot_bytes(vertex.outer_state_root)
-            if weights is None or momentum is None:
+            roots = (vertex.model_root, vertex.outer_state_root)
+            try:
+                state.load(*(self._snapshot_chunks(root) for root in roots))
+            except _Damaged:
                 return  # what is wrong with the snapshot was named
-            state.load(weights, momentum)
         else:
             state.start()
         good = True

@@ -260,7 +260,7 @@ class Windows:
             state.start()
             return state
         _expect(step.has_snapshot)
-        state.load(self._joined(step.model_root), self._joined(step.outer_root))
+        state.load(self._chunks(step.model_root), self._chunks(step.outer_root))
         return state
 
     def _check_snapshot(self, index: ChainIndex, step: Step) -> None:
@@ -278,14 +278,13 @@ class Windows:
                     chunk = self._files.read(name, size)
                     _expect(len(chunk) == size and digest_of(chunk) == digest)
 
-    def _joined(self, root: BlobRoot) -> bytearray:
-        """A state's bytes out of its chunks."""
-        manifest, joined = self._manifest(root, again=True), bytearray()
+    def _chunks(self, root: BlobRoot) -> Iterator[bytes]:
+        """A state's bytes."""
+        manifest = self._manifest(root, again=True)
         for size, digest in zip(manifest.sizes, manifest.digests, strict=True):
             chunk = self._files.read(f"{CHUNKS}/{digest.hex()}", size, again=True)
             _expect(len(chunk) == size and digest_of(chunk) == digest)
-            joined += chunk
-        return joined
+            yield chunk
 
     def _delta(self, index: ChainIndex, step: Step) -> bytes:
         """Every chunk checked."""

@@ -1,13 +1,14 @@
 """One certified model, written as other programs read it. Needs no daemon."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from daa_node.adapters.asked_process import write_model_folder
+from daa_node.checkpoints.beside import room_beside
 from daa_node.checkpoints.certified import certified_chain
-from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.export import Room, export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.model_folder import whole_folder, write_adapters
+from daa_node.checkpoints.replay import WEIGHTS
 from daa_node.cli import checkpoint, identity, report
 from daa_node.cli.compose import training_job
 from daa_node.errors import UserError
@@ -36,21 +37,22 @@ def export(root: Path, which: str, format_: str, wanted: Path | None, as_json: b
             "writes its tensors by name"
         )
     facts = chain_facts(made)
-    certified, rules = certified_chain(ChainFiles(directory.chain), facts), facts.states
+    files, rules = ChainFiles(directory.chain), facts.states
+    certified = certified_chain(files, facts)
     vertex = certified.find(checkpoint.tags_of(directory, made).spelled_out(which))
-    state = replayed_state(certified, vertex, rules)
-    if format_ == FILE:
-        export_safetensors(out, state, rules, made.chain_id, vertex)
-    else:
-        config = identity.open_config(directory).value
-        job = training_job(made, directory, config)
-        with TemporaryDirectory(prefix="daa-export-") as room, whole_folder(out) as folder:
-            if is_adapters:
-                write_adapters(folder, state, rules, made.chain_id, vertex, job.model)
-            else:
-                state.weights_D.tofile(weights := Path(room) / "weights")
-                trainer = identity.trainer_settings(config, directory)
-                write_model_folder(job, trainer, weights, folder.resolve())
+    with room_beside(out) as room:
+        state = replayed_state(certified, vertex, rules, Room(room, files))
+        if format_ == FILE:
+            export_safetensors(out, state, rules, made.chain_id, vertex)
+        else:
+            config = identity.open_config(directory).value
+            job = training_job(made, directory, config)
+            with whole_folder(out) as folder:
+                if is_adapters:
+                    write_adapters(folder, state, rules, made.chain_id, vertex, job.model)
+                else:
+                    trainer = identity.trainer_settings(config, directory)
+                    write_model_folder(job, trainer, (room / WEIGHTS).resolve(), folder.resolve())
     answer = {
         "file": str(out.resolve()),
         "height": vertex.height,

@@ -3,8 +3,9 @@
 from contextlib import ExitStack
 from pathlib import Path
 
+from daa_node.checkpoints.beside import room_beside
 from daa_node.checkpoints.certified import certified_chain
-from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.export import Room, export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.cli import local, report
 from daa_node.cli.checkpoint import open_chain, tags_of
@@ -21,15 +22,18 @@ def fork(
         raise UserError(f"{weights} exists: choose another --weights")
     directory, made = open_chain(root)
     facts = chain_facts(made)
-    certified = certified_chain(ChainFiles(directory.chain), facts)
+    files = ChainFiles(directory.chain)
+    certified = certified_chain(files, facts)
     vertex = certified.find(tags_of(directory, made).spelled_out(which))
-    state = replayed_state(certified, vertex, facts.states)
-    export_safetensors(weights, state, facts.states, made.chain_id, vertex)
+    with room_beside(weights) as room:
+        state = replayed_state(certified, vertex, facts.states, Room(room, files))
+        export_safetensors(weights, state, facts.states, made.chain_id, vertex)
+        has_momentum = state.momentum_D.any()
     with ExitStack() as undo:
         undo.callback(weights.unlink)
         local.begin_network(made.job, records, out, root, weights, as_json)
         undo.pop_all()
-    if state.momentum_D.any() and not as_json:
+    if has_momentum and not as_json:
         report.put(
             "The outer momentum of that vertex stays behind: the new network begins with none, so "
             "its first steps are shorter"

@@ -6,8 +6,9 @@ from tempfile import TemporaryDirectory
 from daa_node.adapters.asked_process import sample_bytes
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.checkpoints.certified import certified_chain
-from daa_node.checkpoints.export import replayed_state
+from daa_node.checkpoints.export import Room, replayed_state
 from daa_node.checkpoints.files import ChainFiles
+from daa_node.checkpoints.replay import WEIGHTS
 from daa_node.cli import checkpoint, identity, report
 from daa_node.cli.compose import training_job
 from daa_node.errors import UserError
@@ -41,9 +42,9 @@ def sample(
     if made.job.model.path is not None:
         check_allowed(made.job.model.path, trainer.allow_modules)
     facts = chain_facts(made)
-    certified = certified_chain(ChainFiles(directory.chain), facts)
+    files = ChainFiles(directory.chain)
+    certified = certified_chain(files, facts)
     vertex = certified.find("tip")
-    state = replayed_state(certified, vertex, facts.states)
     if seed is None:
         seed = int.from_bytes(SystemEntropy().bytes(SEED_BYTES), "big")
     request = {
@@ -54,12 +55,11 @@ def sample(
         "cache": str(directory.trainer / "cache"),
     }
     with TemporaryDirectory(prefix="daa-sample-") as room:
-        weights = Path(room) / "weights"
         try:
-            state.weights_D.tofile(weights)
+            replayed_state(certified, vertex, facts.states, Room(Path(room), files))
         except OSError as fault:
-            raise UserError(f"cannot write {weights}: {fault.strerror}", exit_code=1) from None
-        written = sample_bytes(job, trainer, weights, request)
+            raise UserError(f"cannot write in {room}: {fault.strerror}", exit_code=1) from None
+        written = sample_bytes(job, trainer, Path(room) / WEIGHTS, request)
     text = written.decode(errors="replace")
     if as_json:
         answer = {

@@ -4,14 +4,14 @@ Each tensor has its own stream of blake3 output, 8 bytes a parameter: four unifo
 whose sum is close to normal (Irwin-Hall). Whoever knows the genesis can recompute every bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from blake3 import blake3
 
 from daa_dag import canonical
-from daa_node.tensors import Int32Array, TensorSpec, parameter_count_of, slots_of
+from daa_node.tensors import Int32Array, TensorSpec, parameter_count_of
 from daa_node.updates.grid import CHUNK_PARAMETERS, GRID_ONE
 
 BYTES_PER_PARAMETER = 8
@@ -39,30 +39,42 @@ def initial_weights(
 
     They come into `out_D` if given, which may be a memory map.
     """
-    specs = [init.spec for init in inits]
-    assert len({spec.name for spec in specs}) == len(specs)
-    size = parameter_count_of(specs)
+    size = parameter_count_of([init.spec for init in inits])
     # a plain array: slicing a memmap makes a memmap, ten times slower
     weights_D = np.empty(size, np.int32) if out_D is None else out_D.view(np.ndarray)
     assert weights_D.shape == (size,)
-    for init, slot in zip(inits, slots_of(specs), strict=True):
-        tensor_C = weights_D[slot.start : slot.stop]
-        tensor_C[:] = init.fill
-        if init.std:
-            _add_noise(tensor_C, seed, init)
+    at = 0
+    for piece_C in initial_pieces(seed, inits):
+        weights_D[at : at + piece_C.size] = piece_C
+        at += piece_C.size
     return weights_D
 
 
-def _add_noise(tensor_D: Int32Array, seed: bytes, init: TensorInit) -> None:
-    assert 0 < init.std <= STD_MAX
-    stream = blake3(canonical.encode(["daa/v1/initial weights", seed, init.spec.name]))
+def initial_pieces(seed: bytes, inits: Sequence[TensorInit]) -> Iterator[Int32Array]:
+    """The same, CHUNK_PARAMETERS at a time and at most: each tensor starts a piece.
+
+    So a state is cut into chunks as well, and its root needs no memory that grows with the model.
+    """
+    assert len({init.spec.name for init in inits}) == len(inits)
+    for init in inits:
+        stream = blake3(canonical.encode(["daa/v1/initial weights", seed, init.spec.name]))
+        for start in range(0, init.spec.size, CHUNK_PARAMETERS):
+            count = min(CHUNK_PARAMETERS, init.spec.size - start)
+            piece_C = np.full(count, init.fill, np.int32)
+            if init.std:
+                piece_C += _noise(stream, start, count, init.std)
+            yield piece_C
+
+
+def _noise(stream: blake3, start: int, count: int, std: int) -> Int32Array:
+    assert 0 < std <= STD_MAX
+    random_bytes = stream.digest(
+        length=count * BYTES_PER_PARAMETER, seek=start * BYTES_PER_PARAMETER
+    )
+    uniform_C4 = np.frombuffer(random_bytes, "<u2").reshape(-1, 4)
+    noise_C = uniform_C4.sum(axis=1, dtype=np.int64) - _MEAN_OF_SUM
     half = 1 << (_INVERSE_SHIFT - 1)
-    for start in range(0, tensor_D.size, CHUNK_PARAMETERS):
-        stop = min(start + CHUNK_PARAMETERS, tensor_D.size)
-        size_bytes = (stop - start) * BYTES_PER_PARAMETER
-        random_bytes = stream.digest(length=size_bytes, seek=start * BYTES_PER_PARAMETER)
-        uniform_C4 = np.frombuffer(random_bytes, "<u2").reshape(-1, 4)
-        noise_C = uniform_C4.sum(axis=1, dtype=np.int64) - _MEAN_OF_SUM
-        tensor_D[start:stop] += (
-            (noise_C * (init.std * _INVERSE_DEVIATION) + half) >> _INVERSE_SHIFT
-        ).astype(np.int32)
+    drawn_C: Int32Array = ((noise_C * (std * _INVERSE_DEVIATION) + half) >> _INVERSE_SHIFT).astype(
+        np.int32
+    )
+    return drawn_C

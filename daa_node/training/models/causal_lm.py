@@ -1,9 +1,9 @@
 """A language model of the transformers library, behind the face of somebody's module.
 
 Its code is the library's; its weights are a base's, or by lot where the job gives a `config`. It is
-computed in float32, as when it is used: without dropout, whose chance would keep others from
-checking a step. The library is an extra, which only a process that opens such a model imports, and
-it never looks at a network: what is not in the base's folder is not there.
+computed in float32 (see frozen), as when it is used: without dropout, whose chance would keep
+others from checking a step. The library is an extra, which only a process that opens such a model
+imports, and it never looks at a network: what is not in the base's folder is not there.
 
 Legend: B windows, T tokens of a window, V vocabulary.
 """
@@ -15,11 +15,12 @@ from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from daa_node.errors import UserError
 from daa_node.training.base_config import BASE_CONFIG_REFUSED, names_in
-from daa_node.training.base_files import CONFIG
+from daa_node.training.base_files import CONFIG, weights_files
 from daa_node.training.model_config import PARAMETERS_MAX, ModelConfig
 
 OFFLINE = {
@@ -29,6 +30,7 @@ OFFLINE = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 WHY_CHARS_MAX = 1000  # of the library's words
+DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16}  # all others become float32
 
 
 class CausalLm(nn.Module):
@@ -106,7 +108,7 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,
-        dtype=torch.float32,
+        dtype=_dtype_in(model, view),
         output_loading_info=True,
     )
     for what in ("missing_keys", "mismatched_keys"):
@@ -116,6 +118,18 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
                 f"{str(sorted(map(str, left[what])))[:WHY_CHARS_MAX]}"
             )
     return config, inner
+
+
+def _dtype_in(model: ModelConfig, view: Path) -> torch.dtype:
+    """In which a base is mapped: its own, where it has one and some of it stays as it is."""
+    if model.trainable is None:
+        return torch.float32
+    found = set()
+    for file in weights_files(view):
+        with safe_open(file, "pt") as weights:
+            names = weights.keys()
+            found |= {weights.get_slice(name).get_dtype() for name in names}
+    return DTYPES.get(found.pop(), torch.float32) if len(found) == 1 else torch.float32
 
 
 def _check_room(library: Any, model: ModelConfig, config: Any) -> None:

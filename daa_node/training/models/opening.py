@@ -21,6 +21,7 @@ from daa_node.training import base_files
 from daa_node.training.model_config import ModelConfig
 from daa_node.training.models import causal_lm
 from daa_node.training.models.adapters import add_adapters
+from daa_node.training.models.frozen import compute_in_float32, make_float32
 from daa_node.training.models.module import Opened
 from daa_node.training.module_source import (
     Build,
@@ -91,6 +92,9 @@ def build_model(model: ModelConfig, make: MakeModule, seed: int) -> Opened:
             assert isinstance(model.trainable, tuple)
             _freeze_others(model, module, model.trainable)
         opened = Opened(model.label, module, _trained(module))
+    if model.kind == "hf_causal_lm":  # of a module of one's own, how it computes is its own
+        make_float32(opened.parameters.values())
+        compute_in_float32(module)
     if not opened.parameters:
         raise UserError(f"the model {model.label} has no trainable parameter")
     for name, parameter in opened.parameters.items():

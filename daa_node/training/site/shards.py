@@ -23,6 +23,7 @@ from daa_node.tensors import Float32Array, TensorSlot, TensorSpec, slots_of
 from daa_node.training.config import InnerConfig
 from daa_node.training.datasets.examples import Batch
 from daa_node.training.engine import NORM_EPSILON, adamw
+from daa_node.training.models.frozen import make_float32
 from daa_node.training.models.module import ModuleLoss
 from daa_node.training.models.parameters import LossFunction
 
@@ -187,6 +188,7 @@ def _module_of(
     """What is sharded, and its own names of what is trained, in the order of the vector."""
     if isinstance(loss, ModuleLoss):
         opened = loss.opened
+        make_float32(opened.module.parameters())  # what is sharded together has one dtype
         names = {id(p): name for name, p in opened.module.named_parameters()}
         return opened.module, [names[id(p)] for p in opened.parameters.values()]
     plain = _AsModule(specs, loss)

@@ -55,8 +55,8 @@ class Shelves:
 
     def __init__(self, disks: Sequence[Disk], facts: ChainFacts) -> None:
         self._disks = disks
-        drawn = cache(facts.states.first_weights)  # a state steps what it is given
-        states = replace(facts.states, first_weights=lambda: drawn().copy())
+        drawn = cache(lambda: tuple(facts.states.first_weights()))
+        states = replace(facts.states, first_weights=drawn)
         self._facts = replace(facts, states=states)
         self._sound: list[Mapping[str, bytes]] = []  # files of chains that hold
         self._chance = random.Random(facts.chain_id)

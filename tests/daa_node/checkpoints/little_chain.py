@@ -1,6 +1,6 @@
 """A real little chain: four validators with real keys, a few thousand parameters, real deltas."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from daa_node.checkpoints.publish import Page, genesis_vertex, publish_all, vert
 from daa_node.checkpoints.replay import ReplayedState, StateRules
 from daa_node.identity.keys import NodeKeys
 from daa_node.seams import StateRef, SteppedState
-from daa_node.tensors import Int32Array, TensorSpec
+from daa_node.tensors import Int32Array, TensorSpec, slots_of
 from daa_node.updates.compression.codec import codec_named, encode
 from daa_node.updates.compression.delta import DENSE
 from daa_node.updates.initial_weights import TensorInit, initial_weights
@@ -53,7 +53,13 @@ def first_weights() -> Int32Array:
     return initial_weights(b"seed", [TensorInit(spec, std=1 << 18) for spec in TENSORS])
 
 
-RULES = StateRules(TENSORS, first_weights, OuterRates((7, 10), (6, 10)), DENSE)
+def first_pieces() -> Iterator[Int32Array]:
+    """Each tensor is smaller than a chunk."""
+    weights_D = first_weights()
+    return (weights_D[slot.start : slot.stop] for slot in slots_of(TENSORS))
+
+
+RULES = StateRules(TENSORS, first_pieces, OuterRates((7, 10), (6, 10)), DENSE)
 COMMITTEE = Committee(tuple(Validator(keys.node_id, 1) for keys in KEYS))
 WEIGHTS = (1000,) * 3  # as the plan of this network says
 
@@ -279,7 +285,7 @@ class Replays:
         state = ReplayedState(RULES)
         weights = await self.work.view_blob("states", base.model_root)
         momentum = await self.work.view_blob("states", base.outer_root)
-        state.load(bytearray(weights), bytearray(momentum))
+        state.load([bytes(weights)], [bytes(momentum)])
         state.apply(await self.work.view_blob("updates", delta_root))
         return await self._put(state)
 

@@ -1,6 +1,7 @@
 """What is exported loads in plain torch and is exactly what was certified; listings say what is."""
 
 import shutil
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,21 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from daa_dag.retention import Retention
+from daa_node.checkpoints.beside import room_beside
 from daa_node.checkpoints.certified import certified_chain
-from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.export import Room, export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.listing import view_chain
-from daa_node.checkpoints.replay import ReplayedState
+from daa_node.checkpoints.publish import genesis_vertex
+from daa_node.checkpoints.replay import WEIGHTS, ReplayedState
 from daa_node.checkpoints.snapshots import prune
 from daa_node.errors import UserError
+from daa_node.tensors import ZEROS_BYTES, TensorSpec
+from daa_node.updates.compression.delta import DENSE
+from daa_node.updates.initial_weights import TensorInit, initial_pieces, initial_weights
 from tests.daa_node.checkpoints.little_chain import (
     CHAIN_ID,
+    COMMITTEE,
     EPOCH_ROUNDS,
     FACTS,
     KEYS,
@@ -84,6 +91,69 @@ def test_an_export_loads_in_plain_torch_and_is_the_certified_state(
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
 
 
+@pytest.mark.parametrize("height", range(ROUNDS + 1))
+def test_a_state_in_files_is_the_one_in_memory(
+    maker: ChainMaker, tmp_path: Path, height: int
+) -> None:
+    files = ChainFiles(maker.chain_directory)
+    certified = certified_chain(files, FACTS)
+    vertex = certified.find(str(height))
+    with room_beside(tmp_path / "out") as room:
+        state = replayed_state(certified, vertex, RULES, Room(room, files))
+        expected = replayed_state(certified, vertex, RULES)
+        assert (room / WEIGHTS).read_bytes() == expected.weights_D.tobytes()
+        assert np.array_equal(state.momentum_D, expected.momentum_D)
+    assert {path.name for path in tmp_path.iterdir()} == {"node"}
+
+
+def test_what_is_exported_is_never_whole_in_memory(tmp_path: Path) -> None:
+    """Neither the first weights, nor the state, nor the delta, nor the tensors."""
+    tensors = (TensorSpec("a", (1 << 22,)), TensorSpec("b", (1 << 22,)))
+    inits = [TensorInit(spec, std=1 << 18) for spec in tensors]
+    rules = replace(RULES, tensors=tensors, first_weights=lambda: initial_pieces(b"seed", inits))
+    delta = tmp_path / "delta"
+    zeros = np.zeros(DENSE.size_bytes_max(rules.parameter_count), np.uint8)
+    zeros.tofile(delta)
+    del zeros
+    vertex = genesis_vertex(RULES.first_state, COMMITTEE.root)
+    tracemalloc.start()
+    try:
+        before = rules.first_state
+        state = ReplayedState(rules, tmp_path)
+        state.start()
+        assert state.ref() == before
+        state.apply(np.memmap(delta, np.uint8, mode="r"))
+        export_safetensors(tmp_path / "out", state, rules, CHAIN_ID, vertex)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < ZEROS_BYTES + rules.parameter_count  # a vector has four bytes for each
+    loaded = load_file(tmp_path / "out")
+    expected = initial_weights(b"seed", inits).astype(np.float64) / 2**24
+    assert np.array_equal(torch.cat([loaded["a"], loaded["b"]]).numpy(), expected.astype("<f4"))
+
+
+def test_a_file_that_is_there_is_nobodys_but_the_users(maker: ChainMaker, tmp_path: Path) -> None:
+    certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
+    state = replayed_state(certified, maker.newest, RULES)
+    mine = tmp_path / "model.safetensors.part"
+    mine.write_text("mine")
+    export_safetensors(tmp_path / "model.safetensors", state, RULES, CHAIN_ID, maker.newest)
+    assert mine.read_text() == "mine"
+    modes = {oct(path.stat().st_mode) for path in (mine, tmp_path / "model.safetensors")}
+    assert len(modes) == 1, "the rights that are usual here"
+
+
+def test_a_delta_that_grew_is_read_no_further(maker: ChainMaker, tmp_path: Path) -> None:
+    files = ChainFiles(maker.chain_directory)
+    certified = certified_chain(files, FACTS)
+    vertex = certified.find("1")
+    with (maker.chain_directory / "deltas" / vertex.delta_root.hex()).open("ab") as file:
+        file.write(bytes(1))
+    with pytest.raises(UserError, match="is longer than"):
+        replayed_state(certified, vertex, RULES, Room(tmp_path, files))
+
+
 def test_a_damaged_chain_exports_nothing(maker: ChainMaker, tmp_path: Path) -> None:
     certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
     vertex = certified.find("1")
@@ -140,7 +210,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(maker: ChainMaker, tmp_
     with pytest.raises(UserError, match="is a directory"):
         export_safetensors(target, state, RULES, CHAIN_ID, vertex)
     assert files_under(tmp_path / "is a directory") == []
-    assert not target.with_name(target.name + ".part").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".daa-")]
     (tmp_path / "file").touch()
     for wrong in (tmp_path / "missing" / "model", tmp_path / "file" / "model"):
         with pytest.raises(UserError, match=f"{wrong.parent} is no directory: make it"):

@@ -1,5 +1,6 @@
 """A chain whose first weights came from a file begins with their snapshot, and keeps it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from daa_node.checkpoints.snapshot_files import snapshot_writes
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import UserError
+from daa_node.tensors import Int32Array
 from daa_node.updates.compression.codec import codec_named, encode
 from tests.daa_node.checkpoints.little_chain import (
     FACTS,
@@ -33,7 +35,7 @@ from tests.daa_node.checkpoints.little_chain import (
 ROUNDS = 4
 
 
-def unknown() -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def unknown() -> Iterator[Int32Array]:
     raise AssertionError("nobody can compute weights that came from a file")
 
 

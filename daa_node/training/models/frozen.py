@@ -1,0 +1,91 @@
+"""A frozen base in its own dtype, bf16 or fp16, mapped from its file and computed in float32.
+
+    before a module's forward   its frozen halves become float32
+    after it                    they are halves again, as they lie in the file
+    on the way back             what autograd needs of such a copy is made again
+
+So a base takes two bytes a parameter of memory that the kernel may drop, and of the rest no more
+than what one module computes with. Each half is a float32, so every result has the bits of a base
+that was float32 as a whole: whoever checks a step comes to them too.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def compute_in_float32(module: nn.Module) -> None:
+    """Have each part of it that owns halves see them as float32 while it runs."""
+    for owner in module.modules():
+        if any(p.dtype in HALVES for p in owner.parameters(recurse=False)):
+            widening = _Widening(owner)
+            owner.register_forward_pre_hook(widening.before)
+            # also where forward raises: it would be run with what is wide, and be it for good
+            owner.register_forward_hook(widening.after, always_call=True)
+
+
+def make_float32(parameters: Iterable[nn.Parameter]) -> None:
+    """For good, in memory: what is trained, and what several devices share."""
+    for parameter in parameters:
+        if parameter.dtype in HALVES:
+            parameter.data = parameter.data.float()
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """What autograd is given in place of a part of a float32 copy."""
+
+    half: nn.Parameter
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+    def tensor(self) -> Tensor:
+        return self.half.detach().float().as_strided(self.size, self.stride, self.offset)
+
+
+class _Widening:
+    """Of the parameters of one module, while its forward runs."""
+
+    def __init__(self, owner: nn.Module) -> None:
+        self._owner = owner
+        self._halves: dict[str, nn.Parameter] = {}
+        self._places: dict[int, nn.Parameter] = {}  # by where the copy lies
+        self._hooks: saved_tensors_hooks | None = None
+
+    def before(self, _module: nn.Module, _inputs: Any) -> None:
+        """A pre-hook."""
+        for name, half in self._owner.named_parameters(recurse=False, remove_duplicate=False):
+            if half.dtype in HALVES:
+                wide = nn.Parameter(half.detach().float(), requires_grad=False)
+                self._owner.register_parameter(name, wide)
+                self._halves[name] = half
+                self._places[wide.untyped_storage().data_ptr()] = half
+        if self._halves:
+            self._hooks = saved_tensors_hooks(self._pack, _unpack)
+            self._hooks.__enter__()
+
+    def after(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
+        """A hook, which changes no output."""
+        if self._hooks is None:
+            return
+        self._hooks.__exit__(None, None, None)
+        for name, half in self._halves.items():
+            self._owner.register_parameter(name, half)
+        self._halves, self._places, self._hooks = {}, {}, None
+
+    def _pack(self, saved: Tensor) -> Tensor | _Again:
+        half = self._places.get(saved.untyped_storage().data_ptr())
+        if half is None:
+            return saved
+        return _Again(half, saved.size(), saved.stride(), int(saved.storage_offset()))
+
+
+def _unpack(packed: Tensor | _Again) -> Tensor:
+    return packed.tensor() if isinstance(packed, _Again) else packed

@@ -1,0 +1,144 @@
+"""A base in halves takes their room, and every result has the bits of one that is float32."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from daa_node.training import model_folder
+from daa_node.training.base_config import BaseFolder
+from daa_node.training.config import TrainerConfig
+from daa_node.training.core import open_core
+from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.models.frozen import _Again
+from daa_node.training.models.module import Opened
+from daa_node.training.models.opening import open_model
+from daa_node.training.module_source import NO_MODULES
+from daa_node.updates.grid import GRID_ONE
+from tests.daa_node.training.hf_models import (
+    GPT2,
+    LLAMA,
+    LORA,
+    base_of,
+    job_of,
+    load_plain,
+    probed,
+    save_model,
+)
+from tests.daa_node.training.test_own_module import learns_and_is_checked
+
+INPUTS_BT = torch.arange(24).view(2, 12)
+GPT2_LORA = {"lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}
+CASES = [
+    (LLAMA, LORA, torch.bfloat16),
+    (LLAMA | {"tie_word_embeddings": False}, LORA, torch.float16),
+    (GPT2, GPT2_LORA, torch.bfloat16),
+    (LLAMA, ["model.layers.0.*", "*.1.*.q_proj.weight"], torch.bfloat16),
+    (LLAMA, ["model.embed_tokens.weight"], torch.bfloat16),
+]
+
+
+def bases(room: Path, config: dict[str, Any], dtype: torch.dtype) -> list[BaseFolder]:
+    """The same numbers twice: as halves, and as float32."""
+    folder = save_model(room / "wide", config)
+    halves = {name: t.to(dtype) for name, t in load_file(folder / "model.safetensors").items()}
+    for name, tensors in (
+        ("half", halves),
+        ("wide", {name: tensor.float() for name, tensor in halves.items()}),
+    ):
+        (room / name).mkdir(exist_ok=True)
+        (room / name / "config.json").write_text((folder / "config.json").read_text())
+        save_file(tensors, room / name / "model.safetensors", {"format": "pt"})
+    return [base_of(room / name) for name in ("half", "wide")]
+
+
+def opened(base: BaseFolder, trainable: object) -> Opened:
+    return open_model(probed(job_of(base=base, trainable=trainable)).model, 3, NO_MODULES)
+
+
+def taken(model: Opened) -> list[torch.Tensor]:
+    """A loss, and the gradient of each parameter."""
+    loss = model.module(INPUTS_BT, INPUTS_BT + 1)
+    loss.backward()
+    gradients = [p.grad for p in model.parameters.values() if p.grad is not None]
+    return [loss.detach(), *gradients]
+
+
+@pytest.mark.parametrize(("config", "trainable", "dtype"), CASES)
+def test_loss_and_gradient_have_the_bits_of_a_base_in_float32(
+    tmp_path: Path, config: dict[str, Any], trainable: object, dtype: torch.dtype
+) -> None:
+    half, wide = (opened(base, trainable) for base in bases(tmp_path, config, dtype))
+    assert {p.dtype for p in half.parameters.values()} == {torch.float32}
+    dtypes = {p.dtype for p in half.module.parameters() if not p.requires_grad}
+    assert dtypes == {dtype}
+    assert {p.dtype for p in wide.module.parameters()} == {torch.float32}
+    for parameter, other in zip(half.parameters.values(), wide.parameters.values(), strict=True):
+        other.data.copy_(parameter.data.normal_(std=0.1))  # adapters begin as no change
+    ours, expected = taken(half), taken(wide)
+    assert len(ours) == len(expected) == 1 + len(half.parameters)
+    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
+    again = {p.dtype for p in half.module.parameters() if not p.requires_grad}
+    assert again == {dtype}, "they lie as they did"
+
+
+def test_steps_beside_halves_are_checked_by_who_has_them_too(tmp_path: Path) -> None:
+    job = probed(job_of(base=bases(tmp_path, LLAMA, torch.bfloat16)[0], trainable=LORA))
+    core = open_core(job, torch.device("cpu"), tmp_path / "cache", lambda: 0.0)
+    learns_and_is_checked(core, genesis_weights(job.model, job.seed), 0.03)
+
+
+def test_between_forward_and_backward_no_float32_copy_is_kept(tmp_path: Path) -> None:
+    """Of each layer's frozen weight, autograd holds where to make it again."""
+    model = opened(bases(tmp_path, LLAMA, torch.bfloat16)[0], LORA)
+    loss = model.module(INPUTS_BT, INPUTS_BT + 1)
+    again = [one.half for one in gc.get_objects() if type(one) is _Again]
+    layers = [m for m in model.module.modules() if isinstance(m, nn.Linear)]
+    halves = {id(m.weight) for m in layers if m.weight.dtype == torch.bfloat16}
+    # but for those below the first adapter, on the way to which there is no way back
+    assert len(halves & {id(half) for half in again}) >= len(halves) - 3
+    loss.backward()
+    del loss, again
+    assert not [one for one in gc.get_objects() if type(one) is _Again]
+
+
+def test_an_exported_folder_loads_what_was_trained_to_the_bit(tmp_path: Path) -> None:
+    base = bases(tmp_path, LLAMA, torch.bfloat16)[0]
+    job = probed(job_of(base=base, trainable=["model.norm.weight"]))
+    out, weights = tmp_path / "out", tmp_path / "weights"
+    np.full(32, GRID_ONE + 3, "<i4").tofile(weights)  # no half is so fine
+    out.mkdir()
+    model_folder.answer(
+        job, TrainerConfig(device="cpu", niceness=0), {"weights": str(weights), "out": str(out)}
+    )
+    ours = load_plain(out).state_dict()
+    assert torch.equal(ours["model.norm.weight"], torch.full((32,), 1 + 3 / GRID_ONE))
+    before = load_file(tmp_path / "half" / "model.safetensors")["model.embed_tokens.weight"]
+    assert torch.equal(ours["model.embed_tokens.weight"], before.float())
+
+
+def test_a_forward_that_fails_leaves_them_as_they_lie(tmp_path: Path) -> None:
+    model = opened(bases(tmp_path, LLAMA, torch.bfloat16)[0], LORA)
+    before = [(p.dtype, p.data_ptr()) for p in model.module.parameters()]
+    with pytest.raises(IndexError):
+        model.module(INPUTS_BT + 4096, INPUTS_BT)
+    assert [(p.dtype, p.data_ptr()) for p in model.module.parameters()] == before
+    taken(model)
+
+
+def test_a_base_of_halves_is_mapped_and_not_read(tmp_path: Path) -> None:
+    model = opened(bases(tmp_path, LLAMA, torch.bfloat16)[0], LORA)
+    frozen_ones = [p for p in model.module.parameters() if not p.requires_grad]
+    maps = [
+        line.split()[0]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "half" in line
+    ]
+    spans = [tuple(int(end, 16) for end in one.split("-")) for one in maps]
+    for parameter in frozen_ones:
+        assert any(low <= parameter.data_ptr() < high for low, high in spans)
