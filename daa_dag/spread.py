@@ -284,7 +284,8 @@ class Spread:
         limit_s = self._patience.limit_s
         if fetcher.kept and now_s - fetcher.kept_since_s > limit_s:
             self._forgive(fetcher)
-        all_are_here = now_s - self._joined_s > limit_s
+        # Whoever comes alone, and late, has all of it: several that are whole by now give it parts.
+        all_are_here = len(self._fetchers) == 1 or now_s - self._joined_s > limit_s
         among = max(len(self._fetchers), 0 if all_are_here else self._receivers)
         keeps = (fetcher.kept | mask_of(fetcher.out_s)).bit_count()
         return min(OFFERS_MAX, max(0, -(-self._chunk_count // among) - keeps))

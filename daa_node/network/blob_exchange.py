@@ -61,7 +61,8 @@ AreEnough = Callable[[Set[NodeId]], bool]
 # full answer at 1 MB/s comes in time.
 PATIENCE_S = 1.0
 # After enough sources have said that they lack a blob, the others have so long to say that they
-# hold it: a session and an answer, six round trips, where one takes half a second.
+# hold it: a session and an answer, six round trips, where one takes half a second. It waits behind
+# chunks, so it is as many times longer as they are; STAGGER_S and FAREWELL_S wait for few bytes.
 LAST_CALL_S = 3.0
 SOURCES_MAX = 64  # of one blob, with those that holders name: each names eight
 FAREWELL_S = 0.1  # to tell holders that we have all, while it is being synced
@@ -290,7 +291,9 @@ class _Download:
                 raise NotHeld(why) if nobody or self.lacked_s is not None else Unavailable(why)
             now_s = trio.current_time()
             called_s = 0.0 if self.lacked_s is None else now_s - self.lacked_s
-            if called_s >= LAST_CALL_S and (starved or self._is_behind(now_s)):
+            if called_s >= LAST_CALL_S * self._shared.slowness and (
+                starved or self._is_behind(now_s)
+            ):
                 raise NotHeld(self.why("is not held by enough, nor brought by others"))
             news: News | None = None
             with trio.move_on_after(PATIENCE_S / 2 * self._shared.slowness):

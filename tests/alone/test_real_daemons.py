@@ -165,6 +165,23 @@ def test_an_observer_follows_and_says_nothing(misfortune: tuple[Outcome, Path]) 
 
 
 @pytest.mark.long
+def test_members_vouch_for_whoever_comes_to_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a cap of its own: its settings are as its class says. Time is counted in rounds."""
+    monkeypatch.setenv("SIMNET_BACKEND", "proxy")
+    coming = {"name": "coming", "count": 1, "role": "newcomer", "limits": {"upload_mbit_s": 5}}
+    vouched = {"rounds": 25, "trainers": {"admission": "vouched"}}
+    work = QUICK["work"] | vouched  # type: ignore[operator]
+    changes = {"nodes": [{"count": 4}, coming], "work": work, "duration_s": 300}
+    outcome = run(Scenario.model_validate(QUICK | changes), tmp_path)
+    assert outcome.ok, outcome.invariants
+    assert outcome.facts["contributors"][0] <= 4
+    assert 5 in outcome.facts["contributors"]
+    assert "upload_mbit_s: 5" in (tmp_path / "node-4" / "config.yaml").read_text()
+
+
+@pytest.mark.long
 def test_the_trace_tells_when_faults_came_and_went(stormy: tuple[Outcome, Path]) -> None:
     _, out = stormy
     told = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]

@@ -115,6 +115,7 @@ def test_a_claim_to_what_was_never_offered_keeps_it_from_nobody() -> None:
 
 def test_who_claims_at_once_gets_an_even_share_until_others_have_it_from_there() -> None:
     spread, claimed = Spread(40, 4), 0
+    spread.tell(node(1), 0, (), 0, 0.0)
     for _ in range(20):
         claimed |= spread.tell(node(0), claimed, (), 0, 0.0).offered
     assert claimed.bit_count() == 10
@@ -124,6 +125,14 @@ def test_who_claims_at_once_gets_an_even_share_until_others_have_it_from_there()
     assert not spread.tell(node(0), claimed, (), 0, 0.2).offered
     # but who fetches alone, as others have gone, is not held up for ever
     assert spread.tell(node(0), claimed, (), 0, 3.0).offered
+
+
+def test_who_comes_alone_is_offered_everything_as_it_takes_it() -> None:
+    """Late, from several that are whole by now: parts of one share each would not be the whole."""
+    spread, held = Spread(40, 4), 0
+    for _ in range(20):
+        held |= spread.tell(node(0), held, (), 0, 0.0).offered
+    assert held == (1 << 40) - 1
 
 
 def test_who_is_forgotten_is_none_that_keeps_anything() -> None:

@@ -49,6 +49,7 @@ class Node:
     index: int
     nature: Nature
     pid: int | None = None
+    is_paused: bool = False
 
     @property
     def directory(self) -> Path:
@@ -126,6 +127,7 @@ class Cluster:
     def start_node(self, node: Node) -> None:
         assert node.pid is None
         life, place = partial(daemon.be_daemon, node.nature), self.internet.namespace_of(node.index)
+        node.is_paused = False
         node.pid = self._server.fork(life, node.log, place)
 
     def kill_node(self, node: Node) -> None:
@@ -136,6 +138,7 @@ class Cluster:
             node.pid = None
 
     def pause_node(self, node: Node, paused: bool) -> None:
+        node.is_paused = paused
         if node.pid is not None:
             self._server.kill_group(node.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 

@@ -29,6 +29,7 @@ from simnet.nodes.processes.memory import Memory
 from simnet.nodes.processes.node_faults import NodeFaults, gone_for_good, may_sign_twice
 from simnet.nodes.processes.nodes import genesis_of
 from simnet.nodes.processes.passages import passages
+from simnet.nodes.processes.vouching import Vouching
 from simnet.world.determinism import FAULT, Streams, Trace
 from simnet.world.faults import Edge, healed_ns, timeline
 from simnet.world.link_conditions import OF_LINKS
@@ -111,6 +112,7 @@ class Run:
         self.died: list[str] = []  # who ended by itself
         self.logs = EventLogs([], trace, 0)
         self._memory = Memory()
+        self._vouching = Vouching(scenario, cluster)
 
     def start(self) -> None:
         """Start every daemon; time runs from the moment that all of them answer."""
@@ -129,6 +131,7 @@ class Run:
             self.logs.read()
             self._look_for_the_dead(now_ns)
             self.faults.look(now_ns)
+            self._vouching.look(now_ns)
             self._memory.look(now_ns / NS, self._honest_groups())
             sleep(LOOK_S)
         self.lasted_s = (monotonic_ns() - self._start_ns) / NS

@@ -4,13 +4,14 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import trio
 
 from daa_dag.chunking import manifest_of
 from daa_node.adapters.disk_blob_store import DiskBlobStore
-from daa_node.errors import Unavailable
+from daa_node.errors import NotHeld, Unavailable
 from daa_node.network import blob_source
-from daa_node.network.blob_exchange import PATIENCE_S, Want
+from daa_node.network.blob_exchange import LAST_CALL_S, PATIENCE_S, BlobFetcher, Want
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.waits import STAGGER_S
 from daa_node.seams import FrameStream
@@ -27,7 +28,9 @@ from daa_node.wire.blob_messages import (
 from tests.daa_node.network.bulk_stage import (
     CHUNK_COUNT,
     KIND,
+    LOCAL,
     MANIFEST,
+    PAYLOAD,
     MemoryWriter,
     Scene,
     on_stage,
@@ -215,3 +218,33 @@ def test_no_session_with_who_was_banned_is_kept(tmp_path: Path) -> None:
         assert [node_id for node_id, *_ in scene.fetcher._pool._idle.values()] == [alice.node_id]
 
     on_stage(tmp_path, play, virtual=True)
+
+
+def test_where_chunks_take_longer_whoever_may_hold_it_has_as_much_longer_to_say_so(
+    tmp_path: Path,
+) -> None:
+    """Its answer may wait behind one chunk: others' word that the blob is gone counts later."""
+    slowness = 10.0
+
+    async def play(scene: Scene) -> None:
+        fetcher = BlobFetcher(LOCAL, scene.bulk, lambda _node, _fault: None, slowness=slowness)
+        gone = scene.bulk.add("gone", without)
+        busy = scene.bulk.add("busy", mute)
+        with pytest.raises(NotHeld):
+            await fetcher.fetch(
+                Want(KIND, MANIFEST.root, len(PAYLOAD)),
+                [gone, busy],
+                MemoryWriter().begin,
+                1000,
+                are_enough=lambda declined: gone.node_id in declined,
+            )
+
+    async def without(stream: FrameStream) -> None:
+        while await stream.receive_frame() is not None:
+            await stream.send_frame(encode_refused(Refusal.UNKNOWN))
+
+    async def mute(_stream: FrameStream) -> None:
+        await trio.sleep_forever()
+
+    taken_s = on_stage(tmp_path, play, virtual=True)
+    assert LAST_CALL_S * slowness <= taken_s < LAST_CALL_S * slowness + slowness
