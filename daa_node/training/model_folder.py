@@ -64,10 +64,12 @@ def _saved_whole(model: ModelConfig, values: Mapping[str, Tensor], out: Path) ->
     """A model all of which is trained, never in memory; False if it has more than parameters."""
     if model.trainable is not None:
         return False
+    assert model.built is not None, "a genesis has it"
+    causal_lm.check_release(model.built.release)  # another one may name its tensors otherwise
     empty = causal_lm.build_empty(model)
     names = {id(parameter): name for name, parameter in empty.named_parameters()}
     found = empty.state_dict(keep_vars=True)
-    if any(id(tensor) not in names for tensor in found.values()):
+    if {*names.values()} != values.keys() or any(id(one) not in names for one in found.values()):
         return False
     tensors = {name: values[names[id(tensor)]] for name, tensor in found.items()}
     empty.save_pretrained(out, state_dict=tensors)
