@@ -1,7 +1,8 @@
 """Whole states in the chain, every few rounds, stored while the next round trains.
 
-A snapshot is large and nobody waits for it: a restart without the newest one replays deltas from
-the one before. What a new one lets go is pruned after it. Chunks come before their manifests.
+A snapshot is large and nobody waits for it: a restart without the newest one goes on from the work
+store, or replays deltas from the one before, and stores it then. What a new one lets go is pruned
+after it. Chunks come before their manifests.
 """
 
 import trio
@@ -42,6 +43,15 @@ class Snapshots:
     def published(self, vertex: Vertex) -> None:
         """The vertex is in the chain without its states, which lie in the work store."""
         self._due = vertex if self._has_one(vertex) else None
+
+    async def restored(self, newest: Vertex) -> None:
+        """Its states lie in the work store: what a stop has cut off is due again.
+
+        A large state takes longer to store than a stop waits.
+        """
+        is_due = newest.height > 0 and self._has_one(newest)
+        if is_due and await self._chain.snapshot(newest) is None:
+            self._due = newest
 
     async def store(self) -> None:
         """Store the snapshot that is due, if one is; then look at what lies there, and how much.

@@ -120,6 +120,7 @@ class JobRunner:
         self.phase = "restoring"
         self.state = await restore(self._parts.chain, self.newest, self._parts.trainer)
         self._parts.events.emit(events.CHECKPOINT_RESTORED, height=self.newest.height)
+        await self.snapshots.restored(self.newest)
         await self._measure()
 
     async def recall(self) -> None:

@@ -10,6 +10,7 @@ Legend: B windows, T tokens of a window, V vocabulary.
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 from daa_node.errors import UserError
 from daa_node.training.base_config import BASE_CONFIG_REFUSED, names_in
-from daa_node.training.base_files import CONFIG, weights_files
+from daa_node.training.base_files import CONFIG, opened, weights_files
 from daa_node.training.model_config import PARAMETERS_MAX, ModelConfig
 
 OFFLINE = {
@@ -91,8 +92,7 @@ def build(model: ModelConfig, view: Path | None, seed: int) -> CausalLm:
 
 def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn.Module]:
     if view is None:
-        settings: dict[str, Any] = dict(model.config or {})
-        config = library.AutoConfig.for_model(settings.pop("model_type"), **settings)
+        config = _config_of(library, model)
         _check_room(library, model, config)
         inner: nn.Module = library.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         return config, inner
@@ -118,6 +118,26 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
                 f"{str(sorted(map(str, left[what])))[:WHY_CHARS_MAX]}"
             )
     return config, inner
+
+
+def build_empty(model: ModelConfig) -> Any:
+    """The library's own model, with no numbers in it. Raises UserError."""
+    library = _library()
+    with ExitStack() as stack:
+        if model.base is None:
+            config = _config_of(library, model)
+        else:
+            view = stack.enter_context(opened(model.base))
+            config = library.AutoConfig.from_pretrained(
+                view, local_files_only=True, trust_remote_code=False
+            )
+        with torch.device("meta"):
+            return library.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def _config_of(library: Any, model: ModelConfig) -> Any:
+    settings: dict[str, Any] = dict(model.config or {})
+    return library.AutoConfig.for_model(settings.pop("model_type"), **settings)
 
 
 def _dtype_in(model: ModelConfig, view: Path) -> torch.dtype:

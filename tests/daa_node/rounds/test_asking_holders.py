@@ -40,6 +40,7 @@ from tests.daa_node.checkpoints.little_chain import (
     ChainMaker,
     Replays,
     make_chain,
+    publish,
 )
 from tests.daa_node.contributors.nobody_known import nobody_known
 from tests.daa_node.disputes.no_disputes import no_disputes
@@ -226,6 +227,18 @@ def catching_up(
         await then(*await runner_among(around, chains[1]), around)
 
     trio.run(run)
+
+
+async def test_a_start_makes_the_snapshot_that_a_stop_cut_off_due_again(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path / "stopped")
+    await maker.open()
+    for _ in range(2):
+        made = await maker.make_round()
+        await publish(maker.chain, made.headers, made.certified, snapshot_every=1000)
+    runner, _ = await runner_among(Around(maker, maker, []), maker)
+    assert await maker.chain.snapshot(maker.newest) is None
+    await runner.snapshots.store()
+    assert await maker.chain.snapshot(maker.newest) is not None
 
 
 def test_a_stranger_that_holds_the_chain_helps_when_no_member_does(

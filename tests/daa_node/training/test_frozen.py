@@ -10,15 +10,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from daa_node.tensors import TensorSpec
 from daa_node.training import model_folder
 from daa_node.training.base_config import BaseFolder
 from daa_node.training.config import TrainerConfig
 from daa_node.training.core import open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.models.frozen import _Again
-from daa_node.training.models.module import Opened
+from daa_node.training.models.module import ModuleLoss, Opened
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_source import NO_MODULES
+from daa_node.training.site.shards import _module_of
 from daa_node.updates.grid import GRID_ONE
 from tests.daa_node.training.hf_models import (
     GPT2,
@@ -142,3 +144,13 @@ def test_a_base_of_halves_is_mapped_and_not_read(tmp_path: Path) -> None:
     spans = [tuple(int(end, 16) for end in one.split("-")) for one in maps]
     for parameter in frozen_ones:
         assert any(low <= parameter.data_ptr() < high for low, high in spans)
+
+
+def test_several_devices_share_a_base_in_float32(tmp_path: Path) -> None:
+    """What is sharded together has one dtype."""
+    model = opened(bases(tmp_path, LLAMA, torch.bfloat16)[0], LORA)
+    specs = tuple(TensorSpec(name, tuple(p.shape)) for name, p in model.parameters.items())
+    module, names = _module_of(specs, ModuleLoss(model))
+    assert {p.dtype for p in module.parameters()} == {torch.float32}
+    assert len(names) == len(specs)
+    taken(model)

@@ -19,7 +19,7 @@ from daa_node.training.models.module import Opened
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_probe import probe
 from daa_node.updates.grid import GRID_ONE
-from tests.daa_node.training.hf_models import base_of, job_of, load_plain, probed, save_model
+from tests.daa_node.training.hf_models import LLAMA, base_of, job_of, load_plain, probed, save_model
 from tests.daa_node.training.own_modules import access, built, pictures, write_package
 from tests.daa_node.training.own_modules import job_of as module_job
 
@@ -48,6 +48,24 @@ def test_the_library_loads_the_whole_model_with_what_was_trained(tmp_path: Path)
     assert torch.equal(ours["model.norm.weight"], 2 * before["model.norm.weight"])
     others = set(before) - {"model.norm.weight"}
     assert all(torch.equal(ours[name], before[name]) for name in others)
+
+
+@pytest.mark.parametrize("at_base", [True, False])
+def test_a_model_of_which_all_is_trained_is_saved_without_being_built(
+    tmp_path: Path, at_base: bool
+) -> None:
+    """From a mapped file, tied tensors as well."""
+    said = {"base": base_of(save_model(tmp_path / "base"))} if at_base else {"config": LLAMA}
+    job, out, path = probed(job_of(**said)), tmp_path / "out", tmp_path / "weights"
+    weights_D = np.arange(job.model.parameter_count(), dtype="<i4")
+    weights_D.tofile(path)
+    out.mkdir()
+    request = {"weights": str(path), "out": str(out)}
+    model_folder.answer(job.model_copy(update={"seed": -1}), CPU, request)  # no seed would do
+    loaded = load_plain(out)
+    found = torch.cat([p.detach().flatten() for p in loaded.parameters()])
+    assert found.tolist() == (weights_D / GRID_ONE).astype(np.float32).tolist()
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
 
 
 def test_the_first_weights_are_the_bases_own_to_the_bit(tmp_path: Path) -> None:
