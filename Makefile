@@ -18,8 +18,8 @@ SITE := daa_node/gateway/site
 NODE_MODULES := $(PAGE)/node_modules/.package-lock.json
 PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts)) $(addprefix daa_node/spot_checks/,pieces.py recompute.py) \
 	$(shell find $(addprefix $(PAGE)/,src kernels public vendor) -type f)
-# One worker more than cores: a test that waits for a process leaves its core to another one.
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two workers more than cores: a test that waits for a process or a page leaves its core to another.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # What the page is built and tested with, as few other things here are. One error for each that
 # is missing, before anything else is done.
 needs_node = @node=$$(command -v npm > /dev/null && node --version 2> /dev/null) || node="none here"; \

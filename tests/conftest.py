@@ -7,6 +7,7 @@ waits for the other, which takes six times the CPU where the cores are busy.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,10 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's matter.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 # Read when torch and numpy are loaded: no test module is before this one. Processes that tests
 # start have it as well. A test of more threads asks for them.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+# A shell's background has Ctrl-C ignored, and so would all processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Half a minute or more, longest first, as two idle cores were measured. A file that is not here
 # costs nothing but time; one that is gone is found by a test of the order.

@@ -65,15 +65,15 @@ def said_by(program: str, arguments: Sequence[str], hash_seed: str) -> str:
     return done.stdout
 
 
-def test_a_seed_is_one_trace_in_every_process_and_another_seed_another() -> None:
+def test_a_seed_is_one_trace_in_every_process() -> None:
     first = run(1, "1")
     assert len(first.split()) == 2
     assert first == run(1, "2")
-    other = run(2, "1")
-    assert set(first.split()).isdisjoint(other.split())
 
 
-def test_a_drawn_cluster_in_trouble_leaves_one_trace_however_sets_are_ordered() -> None:
+def test_a_drawn_cluster_in_trouble_leaves_a_trace_of_its_own_however_sets_are_ordered() -> None:
     first, second = (said_by(DRAWN, IN_TROUBLE, hash_seed) for hash_seed in ("0", "1"))
     assert len(first.splitlines()) == len(IN_TROUBLE)
     assert first == second
+    told = [word for line in first.splitlines() for word in line.split()[1:]]
+    assert len(set(told)) == len(told)  # another seed, another trace, and other roots

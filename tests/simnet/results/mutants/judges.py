@@ -50,6 +50,7 @@ WITHIN_S = 300.0
 ROUGHNESS = 1e-5  # relative L2 of a step: kinds of devices were measured 1e-6 to 6e-5 apart
 ROUGHER = 1e-3  # devices of another kind, as by products of fewer bits
 ANYTHING = Fraction(10**9)
+HALF = (1, 2)  # is drawn where it matters who accuses and not how often somebody looks
 
 # The lot
 
@@ -261,12 +262,16 @@ async def rounds(cluster: Cluster, count: int, roughness: float = ROUGHNESS) -> 
 
 
 def scene(
-    count: int, liar: Mapping[str, Any], segments: int = 4, roughness: float = ROUGHNESS
+    count: int,
+    liar: Mapping[str, Any],
+    segments: int = 4,
+    roughness: float = ROUGHNESS,
+    share: tuple[int, int] = (1, 1),
 ) -> Scene:
-    """So many rounds with that liar, who is quick; every second contribution is drawn."""
+    """So many rounds with that liar, who is quick; as many contributions are drawn as may be."""
     return Scene(
         partial(rounds, count=count, roughness=roughness),
-        work={"inner_steps_max": 8, "spot_checks": {"share": [1, 2], "segments": segments}},
+        work={"inner_steps_max": 8, "spot_checks": {"share": share, "segments": segments}},
         others={
             "nodes": [{"count": 3}, {"name": "quick", "count": 1, "speed": 4}],
             "adversaries": [{"nodes": [3], **liar}],
@@ -276,16 +281,16 @@ def scene(
 
 
 JUDGED: dict[str, Scene] = {
-    "skips steps": scene(45, {"kind": "cheat", "cheat": "skips_steps"}),
+    "skips steps": scene(27, {"kind": "cheat", "cheat": "skips_steps"}),
     # a step a segment: what one is off by, the next makes more of
     "doubles its update among rough devices": scene(
-        30, {"kind": "cheat", "cheat": "doubles_update"}, segments=8, roughness=ROUGHER
+        20, {"kind": "cheat", "cheat": "doubles_update"}, segments=8, roughness=ROUGHER
     ),
-    "stretches one step": scene(60, {"kind": "cheat", "cheat": "stretches_one_step"}, segments=1),
-    "knows the lot": scene(40, {"kind": "cheat", "cheat": "knows_the_lot"}),
-    "wrong labels": scene(20, {"kind": "poisoner", "poison": "label_flip"}),
-    "frames": scene(40, {"kind": "framer"}),
-    "frames late": scene(64, {"kind": "late_accuser"}),
+    "stretches one step": scene(40, {"kind": "cheat", "cheat": "stretches_one_step"}, segments=1),
+    "knows the lot": scene(27, {"kind": "cheat", "cheat": "knows_the_lot"}),
+    "wrong labels": scene(12, {"kind": "poisoner", "poison": "label_flip"}),
+    "frames": scene(40, {"kind": "framer"}, share=HALF),
+    "frames late": scene(64, {"kind": "late_accuser"}, share=HALF),
 }
 MISJUDGED: dict[str, tuple[Plant, str, set[str]]] = {
     "the lot is known beforehand": (lot_known_beforehand, "knows the lot", {SEEN_THROUGH}),
