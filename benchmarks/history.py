@@ -5,8 +5,9 @@
 Publishes vertices with blocks, signed certificates, deltas and snapshots of a model of a few
 thousand parameters, by the daemon's own code, packs as a daemon does, and opens the directory anew
 in a process of its own. Nothing is synced, or it would measure the disk; nothing is trained. With
-`--unsigned` signatures are random bytes of their length, so that many rounds take minutes: for what
-a daemon keeps in memory, since `verify` would find them out, and is left out.
+`--proofs` there are proofs alone, for what a daemon keeps in memory over very many rounds: one
+state and one delta for all of them, and random bytes of their length for signatures, so that
+`verify` would find them out, and is left out. On a file system in memory that takes minutes.
 """
 
 import argparse
@@ -28,8 +29,9 @@ from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, NodeKeys
 from daa_node.observability.events import EventLog
+from daa_node.seams import SteppedState
 from tests.daa_node.checkpoints.ends import ends_of
-from tests.daa_node.checkpoints.little_chain import FACTS, KEYS, SNAPSHOT_EVERY, ChainMaker
+from tests.daa_node.checkpoints.little_chain import FACTS, KEYS, SNAPSHOT_EVERY, ChainMaker, publish
 
 
 def anonymous_mb() -> float:
@@ -56,27 +58,43 @@ class Unsigned:
         return os.urandom(ML_DSA_SIGNATURE_BYTES)
 
 
+def without_states(maker: ChainMaker) -> None:
+    """Nobody signs, and each round makes the same step to the same state."""
+    signers = [Unsigned(keys.node_id) for keys in KEYS[:3]]
+    maker.signers = cast(Sequence[NodeKeys], signers)
+    steps, step = list[SteppedState](), maker.step
+
+    async def same() -> SteppedState:
+        if not steps:
+            steps.append(await step())
+        return steps[0]
+
+    maker.step = same  # type: ignore[method-assign]
+
+
 def say(text: str) -> None:
     print(text, flush=True)
 
 
-async def grow(maker: ChainMaker, rounds: int, every: int, retention: Retention) -> None:
+async def grow(
+    maker: ChainMaker, rounds: int, every: int, retention: Retention, snapshot_every: int
+) -> None:
     """Publish so many rounds; tell of every so many."""
     await maker.open()
     await ends_of(maker.chain)
     log = EventLog(lambda: 0, lambda event: None)
-    snapshots = Snapshots(maker.chain, SNAPSHOT_EVERY, retention, log)
+    snapshots = Snapshots(maker.chain, snapshot_every, retention, log)
     began_s, walked = time.monotonic(), 0.0
     for number in range(1, rounds + 1):
         made = await maker.make_round()
         before_s = time.monotonic()
-        await maker.publish(made)
+        await publish(maker.chain, made.headers, made.certified, snapshot_every=snapshot_every)
         await snapshots.packing.run()
         await snapshots.quota.look()
         if made.certified is not None:
             await snapshots.prune_after(made.certified[0])
             # what a round leaves in the work store
-            for kind in ("updates", "states"):
+            for kind in ("updates", "states") if snapshot_every == SNAPSHOT_EVERY else ():
                 for root in (await maker.work.blob_roots(kind))[:-6]:
                     await maker.work.delete_blob(kind, root)
         walked += time.monotonic() - before_s
@@ -126,7 +144,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--restorable", type=int, help="vertices; unless given, all")
     parser.add_argument("--light", action="store_true", help="one certificate of an old epoch")
-    parser.add_argument("--unsigned", action="store_true", help="as fast as it goes; no verify")
+    parser.add_argument("--proofs", action="store_true", help="no states, no real signatures")
     parser.add_argument("--step", choices=("all", "open", "verify"), default="all")
     arguments = parser.parse_args()
     if arguments.step == "open":
@@ -136,12 +154,13 @@ def main() -> None:
     sync, os.fsync = os.fsync, lambda _file: None
     retention = Retention(arguments.restorable, EPOCHS_WHOLE if arguments.light else None)
     maker = ChainMaker(arguments.dir)
-    if arguments.unsigned:
-        signers = [Unsigned(keys.node_id) for keys in KEYS[:3]]
-        maker.signers = cast(Sequence[NodeKeys], signers)
-    trio.run(grow, maker, arguments.rounds, arguments.every, retention)
+    snapshot_every = SNAPSHOT_EVERY
+    if arguments.proofs:
+        without_states(maker)
+        snapshot_every = 10**9
+    trio.run(grow, maker, arguments.rounds, arguments.every, retention, snapshot_every)
     os.fsync = sync
-    for step in ("open",) if arguments.unsigned else ("open", "verify"):
+    for step in ("open",) if arguments.proofs else ("open", "verify"):
         command = [sys.executable, "-m", "benchmarks.history", "--dir", str(arguments.dir)]
         subprocess.run([*command, "--step", step], check=True)
 

@@ -140,10 +140,12 @@ class PackDirectory:
             if len(loose) < files_min:
                 return 0
             self._open.loaded()
+            held = {key for key, _ in loose if self._open.place_of(key) is not None} - self._going
             # What is damaged in its pack has come anew: the good one takes its place.
-            self._going |= {key for key, _ in loose if self._open.is_damaged(key)}
+            damaged = {key for key in held if self._open.is_damaged(key)}
+            self._going |= damaged
             self._purge()  # or what was deleted, and came again, would count as packed
-            moving = [(key, path) for key, path in loose if self._open.place_of(key) is None]
+            moving = [(key, path) for key, path in loose if key not in held - damaged]
             if moving:
                 with self._writing(()) as writer:
                     for key, path in moving:
