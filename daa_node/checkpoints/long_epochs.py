@@ -57,6 +57,10 @@ class LongEpoch:
     def _take(self, part: Part) -> None:
         if part.blocks[0].parent_id != self._tip.id:
             check_full(part.blocks)
+        epoch = self._top.certificate.statement.domain.epoch
+        if any(block.epoch != epoch for block in part.blocks):
+            # of an epoch without an end of its own whoever follows us could be shown nothing
+            raise PeerFault("bad_page", "it leads down through more than one epoch")
         results = [block.payload for block in part.blocks]
         named = [(r.vertex_id, None) for r in results if isinstance(r, ResultPayload)]
         if named != [(vertex.vertex_id, proof) for vertex, proof in part.vertices]:

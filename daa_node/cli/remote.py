@@ -9,6 +9,7 @@ from typing import Any
 from daa_node.adapters import control_socket
 from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.places import place_of
 from daa_node.errors import UserError
 
 DAMAGED_SHOWN = 5
@@ -106,11 +107,11 @@ def storage_line(standing: Mapping[str, Any]) -> str:
 
 def reach_line(standing: Mapping[str, Any]) -> str:
     """Whether others can dial this node, and why we think so."""
-    seen, relays = ", ".join(standing["seen_at"]), ", ".join(standing["relays"])
+    seen, relays = ", ".join(standing["seen_at"]), len(standing["relays"])
     told = f"{standing['reach']}: {standing['why']}{f', seen at {seen}' if seen else ''}"
     holes = len(standing["punched"])
-    told += f"; through {relays}" if relays else ""
-    told += f"; holes punched to {holes}" if holes else ""
+    told += f"; others come through {relays} relay{'s' * (relays > 1)}" if relays else ""
+    told += f"; without a relay to {holes}, by hole punching" if holes else ""
     router = standing["router"]
     return told if router is None else f"{told}; UPnP: {router['why']}"
 
@@ -119,7 +120,7 @@ def _way(peer: Mapping[str, Any]) -> str | None:
     """How we reach it, or how it says that it is reached."""
     if peer.get("punched"):
         return "punched"
-    return "by relay" if peer.get("relayed") else peer.get("reach")
+    return "relayed" if peer.get("relayed") else peer.get("reach")
 
 
 def link_line(standing: Mapping[str, Any]) -> str:
@@ -161,7 +162,7 @@ def peers(root: Path, as_json: bool) -> None:
             _view(peer.get("sees_us")),
             _short("last_seen_s", peer.get("last_seen_s")),
             _way(peer),
-            _short("address", peer.get("address")),
+            place_of(peer.get("address")),
         ]
         for peer in answer["peers"]
     ]
@@ -403,4 +404,4 @@ def _why_no_priority(health: Mapping[str, Any]) -> str:
 def _short(key: str, value: object) -> object:
     if key == "node_id":
         return str(value)[:16]
-    return round(value, 1) if isinstance(value, float) else value
+    return round(value) if isinstance(value, float) else value

@@ -81,16 +81,41 @@ def is_confirmed(question: str) -> bool:
         raise
 
 
-def put_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns as wide as their widest cell; numbers to the right."""
+def put_table(
+    heads: Sequence[str], rows: Sequence[Sequence[object]], room: int | None = None
+) -> None:
+    """Columns as wide as their widest cell; numbers to the right.
+
+    What is wider than `room` (the terminal's width, if there is one) comes in blocks, one below the
+    other, each with the first column before it: lines that a terminal wraps are read by nobody.
+    """
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    for line, values in [(heads, [""] * len(heads)), *zip(cells, rows, strict=True)]:
-        padded = [
-            cell.rjust(width) if isinstance(value, int | float) else cell.ljust(width)
-            for cell, width, value in zip(line, widths, values, strict=True)
-        ]
-        put("  ".join(padded).rstrip())
+    if room is None and sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns
+    for number, block in enumerate(_blocks(widths, room)):
+        if number:
+            put()
+        for line, values in [(heads, [""] * len(heads)), *zip(cells, rows, strict=True)]:
+            padded = [
+                line[at].rjust(widths[at])
+                if isinstance(values[at], int | float)
+                else line[at].ljust(widths[at])
+                for at in block
+            ]
+            put("  ".join(padded).rstrip())
+
+
+def _blocks(widths: Sequence[int], room: int | None) -> list[list[int]]:
+    """Which columns stand side by side."""
+    blocks, used = [[0]], widths[0]
+    for at, width in enumerate(widths[1:], 1):
+        if room is not None and used + 2 + width > room and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = widths[0]
+        blocks[-1].append(at)
+        used += 2 + width
+    return blocks
 
 
 def size(count_bytes: int | float) -> str:

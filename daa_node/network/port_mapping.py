@@ -57,7 +57,7 @@ class PortMapping:
         self._port: int | None = None
         self._open: tuple[str, int] | None = None
         self._unsure_from_s: float | None = None  # since when too few members say how it is
-        self._why = "not asked: nobody was found to be unable to dial us"
+        self._why = "not asked: no need of it was found"
 
     def standing(self) -> Mapping[str, Any]:
         """For `status`."""

@@ -100,6 +100,7 @@ class CatchUp:
         async def ask_by_ends(node: NodeId) -> Page | None:
             """Of an old epoch it may have no more than what proves its end."""
             found = await self._ask_epochs(node, tip, runner.newest, validators)
+            self._ahead.keep(node, found[1:])
             return found[0] if found else None
 
         async def follow_one_of(nodes: Iterable[NodeId], bring: Bring = ask) -> bool:

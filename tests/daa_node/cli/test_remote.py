@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from daa_node.cli.remote import PAIRS_TOLD_MAX, device_lines, why_shunned
+import pytest
+
+from daa_node.cli.places import place_of
+from daa_node.cli.remote import PAIRS_TOLD_MAX, device_lines, reach_line, why_shunned
 
 CPU, GPU = "cpu x86_64 AVX512, torch 2.9", "cuda H200, torch 2.9"
 
@@ -45,3 +48,37 @@ def test_members_that_name_many_kinds_leave_a_page_that_can_be_read() -> None:
 def test_whom_we_shun_is_told_with_its_end() -> None:
     told = why_shunned({"shunned_until_round": 41})
     assert told == "not acknowledged until round 41: what it trained was not shown, or differs"
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("/ip4/10.86.0.2/tcp/4001/p2p/12D3KooWDs", "10.86.0.2:4001"),
+        ("/ip6/2001:db8::1/tcp/4001", "[2001:db8::1]:4001"),
+        ("/dns4/node.example/tcp/4001/ws", "node.example:4001"),
+        (
+            "/ip4/10.86.0.2/tcp/4001/p2p/12D3KooWDs/p2p-circuit/p2p/12D3KooWK7",
+            "through 10.86.0.2:4001",
+        ),
+        ("/memory/7", "/memory/7"),
+        (None, None),
+    ],
+)
+def test_an_address_is_told_as_a_person_types_it(address: str | None, place: str | None) -> None:
+    assert place_of(address) == place
+
+
+def test_how_others_reach_this_node_is_told_and_why() -> None:
+    told = {
+        "reach": "punched",
+        "why": "3 of 3 members that dialled back did not get through",
+        "seen_at": ["10.86.0.4"],
+        "relays": ["12D3KooWDs", "12D3KooWK7"],
+        "punched": ["12D3KooWJR"],
+        "router": {"why": "no router answers to UPnP"},
+    }
+    assert reach_line(told) == (
+        "punched: 3 of 3 members that dialled back did not get through, seen at 10.86.0.4; "
+        "others come through 2 relays; without a relay to 1, by hole punching; "
+        "UPnP: no router answers to UPnP"
+    )

@@ -58,3 +58,21 @@ class _Text:
 
     def flush(self) -> None:
         """Nothing is kept back."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+def test_a_table_that_is_wider_than_the_terminal_comes_in_blocks_and_nothing_is_cut(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heads, rows = ("NODE", "HEIGHT", "REACH", "ADDRESS"), [("ab12", 34, "punched", "1.2.3.4:4001")]
+    report.put_table(heads, rows)
+    assert len(capsys.readouterr().out.splitlines()) == 2  # a pipe has no width
+    report.put_table(heads, rows, room=21)
+    assert capsys.readouterr().out.splitlines() == [
+        *("NODE  HEIGHT  REACH", "ab12      34  punched"),
+        *("", "NODE  ADDRESS", "ab12  1.2.3.4:4001"),
+    ]
+    report.put_table(heads, rows, room=5)  # no narrower than two columns
+    assert capsys.readouterr().out.count("NODE") == 3

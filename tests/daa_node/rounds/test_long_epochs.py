@@ -261,6 +261,18 @@ async def test_of_an_end_that_proves_nothing_no_part_is_asked_for(
     assert asked == [DIGEST_BYTES]
 
 
+async def test_one_end_stands_for_one_epoch(pruned: ChainMaker) -> None:
+    """The same committee has signed the next one, too; but nobody could follow who took it so."""
+    honest = asking(pruned.chain, [])
+    (top,) = decode_epochs(await honest((await below(pruned, 1)).id), LIMITS)
+
+    async def lying(body: bytes) -> bytes:
+        return await honest(body) if len(body) > DIGEST_BYTES else epochs.encode_epochs([top])
+
+    with pytest.raises(PeerFault, match="more than one epoch"):
+        await LongEpochs().shown(lying, pruned.genesis, LONG.validators())
+
+
 async def below(maker: ChainMaker, epoch: int) -> Block:
     """The block that ends the epoch below this one."""
     blocks = await maker.chain.path.of_epoch(epoch)
