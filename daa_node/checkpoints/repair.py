@@ -98,8 +98,8 @@ class Repair:
 
         return await self._record(records.name_of_exec(result.vertex_id), judge)
 
-    async def delta(self, root: BlobRoot) -> bool:
-        """An agreed aggregate with its manifest."""
+    async def delta(self, root: BlobRoot, is_wanted: Callable[[], Awaitable[bool]]) -> bool:
+        """An agreed aggregate with its manifest; `is_wanted`: it was not let go meanwhile."""
         chain, work = self._chain, self._chain.work
         want = Want(DELTAS, root, self._lenders.delta_bytes_max)
         manifest = await self._fetched(want, lambda found: work.begin_blob(REPAIRS, found))
@@ -109,17 +109,19 @@ class Repair:
         async def put() -> None:
             await copy_blob(work, REPAIRS, chain.store, DELTAS, manifest)
 
-        await chain.groups.put_anew(f"{DELTAS}/{root.hex()}", put)
+        is_good = await is_wanted()
+        if is_good:
+            await chain.groups.put_anew(f"{DELTAS}/{root.hex()}", put)
+            self._states_came = True
         await work.delete_blob(REPAIRS, root)
-        self._states_came = True
-        return True
+        return is_good
 
     async def manifest(self, root: BlobRoot) -> bool:
         """That of a snapshot's weights or momentum."""
         want = Want(SNAPSHOTS, root, self._lenders.state_bytes)
         found = await self._fetched(want, lambda _found: _writer(self._chain, want, ()))
-        if found is None:
-            return False
+        if found is None or not await self._chain.store.has_record(MANIFESTS, root.hex()):
+            return False  # or it was let go meanwhile
         await _put_record(self._chain, MANIFESTS, root.hex(), found.encode())
         self._states_came = True
         return True
@@ -199,8 +201,9 @@ class _Pieces:
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         for index, payload in chunks:
             assert self._manifest is not None, "nothing is missing without it"
-            digest = self._manifest.digests[index]
-            await _put_record(self._chain, CHUNKS, digest.hex(), bytes(payload))
+            root, digest = self._manifest.root, self._manifest.digests[index]
+            if await self._chain.store.has_record(MANIFESTS, root.hex()):  # else let go meanwhile
+                await _put_record(self._chain, CHUNKS, digest.hex(), bytes(payload))
             self._missing.remove(index)
 
     async def read_into(self, indices: Sequence[int], target: memoryview) -> None:

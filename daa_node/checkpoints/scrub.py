@@ -20,6 +20,7 @@ from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
     DELTAS,
+    MANIFESTS,
     VERTICES,
     exec_name,
     final_name,
@@ -76,7 +77,10 @@ class Scrub:
         try:
             await self._look_up()
             async for block_id in self._chain.path.ids():
-                await self._read(block_id)
+                try:
+                    await self._read(block_id)
+                except StorageFailed as failure:  # of what is kept by its names: the rest is read
+                    await self._wrong(failure)
                 await self._pause(HEADERS_BYTES)
                 blocks += 1
             await self._read_end(self._epoch)
@@ -179,6 +183,11 @@ class Scrub:
         chain, vertex_id, epoch = self._chain, result.vertex_id, self._epoch
         try:
             if await chain.exec_certificate(vertex_id) is not None:
+                if self._lacking:  # or they are going just now, all of this epoch in one write
+                    await chain.groups.settle()
+                    if await chain.exec_certificate(vertex_id) is None:
+                        self._lacking.append(result)
+                        return
                 await self._miss_lacking()
             elif await chain.heights.at(self._height) == vertex_id:
                 self._lacking.append(result)
@@ -217,9 +226,15 @@ class Scrub:
 
     async def _read_delta(self, vertex: Vertex) -> None:
         store, root = self._chain.store, vertex.delta_root
+
+        async def mend(repair: Repair) -> bool:
+            return await repair.delta(root, lambda: self._is_wanted(vertex))
+
         try:
             manifest = await store.blob_manifest(DELTAS, root)
             if manifest is None:
+                if await store.has_record(DELTAS, root.hex()):
+                    raise StorageFailed(f"{MANIFESTS}/{root.hex()} is missing or damaged")
                 if not await self._is_lost(vertex):
                     return  # let go, or of a vertex that was taken over without it
                 raise StorageFailed(f"{DELTAS}/{root.hex()} is missing")
@@ -230,8 +245,13 @@ class Scrub:
             self._delta_below = root
         except StorageFailed as failure:
             await self._chain.groups.settle()
-            if await self._is_lost(vertex) or await store.blob_manifest(DELTAS, root) is not None:
-                await self._wrong(failure, lambda repair: repair.delta(root))
+            if await self._is_wanted(vertex):
+                await self._wrong(failure, mend)
+
+    async def _is_wanted(self, vertex: Vertex) -> bool:
+        """Whether a good delta belongs in the place of a bad one, or of none: it was not let go."""
+        is_here = await self._chain.store.has_record(DELTAS, vertex.delta_root.hex())
+        return is_here or await self._is_lost(vertex)
 
     async def _is_lost(self, vertex: Vertex) -> bool:
         """Whether this delta should be here: what is let go are always the lowest ones."""
@@ -240,9 +260,9 @@ class Scrub:
             return False
         await self._chain.groups.settle()
         store = self._chain.store
-        if await store.blob_manifest(DELTAS, vertex.delta_root) is not None:
+        if await store.has_record(DELTAS, vertex.delta_root.hex()):
             return False
-        return await store.blob_manifest(DELTAS, below) is not None
+        return await store.has_record(DELTAS, below.hex())
 
     async def _read_snapshot(self, vertex: Vertex) -> None:
         for root in (vertex.model_root, vertex.outer_state_root):

@@ -180,6 +180,36 @@ def test_a_record_that_rots_in_its_pack_is_replaced_there(
     assert read.count("certificates") < 3, "a start with a summary reads no old certificate"
 
 
+@pytest.mark.parametrize("height", [1, 3])
+def test_the_manifest_of_a_delta_that_rots_in_its_pack_is_mended(
+    others: ChainMaker, ours: ChainMaker, height: int
+) -> None:
+    """And what lies above it is read all the same, even where nobody has a good one."""
+
+    async def run() -> None:
+        await ours.open()
+        vertex_id = await ours.chain.heights.at(height)
+        assert vertex_id is not None
+        vertex = await ours.chain.vertex(vertex_id)
+        assert vertex is not None
+        await ours.chain.pack(KINDS, 1)
+        (pack,) = files_under(ours.chain_directory / "packs")
+        for kind, name in (("manifests", vertex.delta_root), ("vertices", others.newest.vertex_id)):
+            payload = await others.store.get_record(kind, name.hex())
+            assert payload is not None
+            rot(pack, payload)
+        again = ChainMaker(ours.directory)  # nothing of it is in memory
+        await again.open()
+        alone = Passes(again, {"away": others})
+        assert len(await alone.run()) == 2
+        passes = Passes(again, {"others": others})
+        assert await passes.run() == []
+        assert len(passes.named("record_repaired")) == 2
+
+    trio.run(run)
+    assert verify_chain(ours.chain_directory, FACTS).problems == []
+
+
 def test_a_liar_is_blamed_and_the_next_one_asked(others: ChainMaker, ours: ChainMaker) -> None:
     async def run() -> None:
         await ours.open()
