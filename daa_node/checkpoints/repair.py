@@ -58,6 +58,7 @@ class Repair:
         self._chain = chain
         self._lenders = lenders
         self._proofs_came = self._states_came = False
+        self._turn = 0  # where among the members the next record is asked for
 
     async def block(self, block_id: BlockId) -> Block | None:
         """Mended, and here; None if nobody has it."""
@@ -135,6 +136,8 @@ class Repair:
 
     async def settle(self) -> None:
         """Once a pass: packs lose what was damaged, and a start knows what lies here."""
+        for root in await self._chain.work.blob_roots(REPAIRS):  # of a process that was killed
+            await self._chain.work.delete_blob(REPAIRS, root)
         if self._proofs_came or self._states_came:
             await self._chain.groups.purge(KINDS if self._states_came else PROOFS)
         if self._proofs_came:
@@ -149,7 +152,12 @@ class Repair:
         lenders = self._lenders
         body = canonical.encode([kind, rest])
         bytes_max = records.answer_bytes_max(lenders.validators.limits)
-        for node in lenders.members()[:ASKED_MAX]:
+        members = lenders.members()
+        turn = self._turn % max(1, len(members))
+        in_turn = [*members[turn:], *members[:turn]][:ASKED_MAX]
+        for place, node in enumerate(in_turn, turn):
+            # Whoever had one has the next one, too; where none of these has it, others are asked.
+            self._turn = place
             try:
                 payload = await lenders.ask(node, records.REQUEST, body, bytes_max)
                 good = judge(payload) if payload else b""
@@ -164,6 +172,7 @@ class Repair:
                 await _put_record(self._chain, kind, rest, good)
                 self._proofs_came = True
                 return True
+        self._turn += 1
         return False
 
     async def _fetched(self, want: Want, open_writer: OpenWriter) -> Manifest | None:
