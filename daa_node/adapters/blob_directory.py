@@ -188,7 +188,12 @@ class BlobDirectory:
         manifest = _manifest_at(self.records.record_path(MANIFESTS, root.hex()), root)
         if manifest is not None:
             return manifest
-        payload = self.packs.get(MANIFESTS, root.hex())
+        try:
+            payload = self.packs.get(MANIFESTS, root.hex())
+        except StorageFailed as fault:
+            if isinstance(fault.__cause__, OSError):
+                raise
+            payload = None  # damaged, as a file of its own may be
         return None if payload is None else _decoded(payload, root)
 
     def blob_roots(self, kind: str) -> list[BlobRoot]:

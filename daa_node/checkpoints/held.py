@@ -9,6 +9,9 @@ from daa_dag.retention import Prunable
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
 from daa_node.checkpoints.snapshot_files import snapshot_names
+from daa_node.errors import StorageFailed
+
+HOLES_MAX = 64  # vertices in a row of which a disk has lost all: what lies below is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +52,29 @@ async def held_by(chain: ChainStore) -> Held:
     deltas: dict[int, int] = {}
     snapshots: dict[int, tuple[Manifest, Manifest]] = {}
     vertex: Vertex | None = await chain.newest()
-    # What is deleted is always a prefix: below a vertex that has neither, there is nothing.
+    # What is deleted is always a prefix: below vertices that have neither, there is nothing.
+    holes = 0
     while vertex is not None and vertex.height > 0:
         vertices[vertex.height] = vertex
         delta = await chain.store.blob_manifest(DELTAS, vertex.delta_root)
-        snapshot = await chain.snapshot(vertex)
+        snapshot = await _snapshot_of(chain, vertex)
+        holes = 0 if delta is not None or snapshot is not None else holes + 1
         if delta is not None:
             deltas[vertex.height] = delta.size_bytes
         if snapshot is not None:
             snapshots[vertex.height] = snapshot
-        if delta is None and snapshot is None:
+        if holes == HOLES_MAX:
             break
         vertex = await chain.vertex(vertex.parents[0])
     return Held(vertices, tuple(deltas), snapshots, await chain.first_snapshot(), deltas)
+
+
+async def _snapshot_of(chain: ChainStore, vertex: Vertex) -> tuple[Manifest, Manifest] | None:
+    """One of which a manifest is damaged is none, and no reason for all others to stay."""
+    try:
+        return await chain.snapshot(vertex)
+    except StorageFailed:
+        return None
 
 
 async def is_whole(chain: ChainStore, manifests: Iterable[Manifest]) -> bool:
@@ -69,5 +82,16 @@ async def is_whole(chain: ChainStore, manifests: Iterable[Manifest]) -> bool:
     for manifest in manifests:
         for digest in manifest.digests:
             if not await chain.store.has_record(CHUNKS, digest.hex()):
+                return False
+    return True
+
+
+async def is_good(chain: ChainStore, manifests: Iterable[Manifest]) -> bool:
+    """The same, and each of them is what it should be: all of it is read."""
+    for manifest in manifests:
+        for digest in manifest.digests:
+            try:
+                await chain.chunk(digest)
+            except StorageFailed:
                 return False
     return True

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from daa_dag.retention import Retention, below, floor_for
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.held import held_by, is_whole
+from daa_node.checkpoints.held import held_by, is_good
 from daa_node.checkpoints.packing import Packing
 from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.errors import StorageFailed
@@ -148,13 +148,17 @@ class Quota:
         bytes_max = self.retention.bytes_max
         assert bytes_max is not None, "there is no bound to be above"
         before, files = self.standing.bytes, 0
-        going = await self._states(before - bytes_max * TARGET // 100)
-        if going:
-            files = len(going)
+        # More than once: what two states share frees less than both of them take.
+        while self._is_above(TARGET):
+            going = await self._states(self.standing.bytes - bytes_max * TARGET // 100)
+            if not going:
+                break
+            files += len(going)
             await self._chain.groups.drop(sorted(going))
             await keep_pack_names(self._chain)
             self._count()
-        while self._is_above(TARGET) and await self._packing.thin(at_once=1):
+        thin = self._packing.thin  # many epochs at once at first: packs are written anew
+        while self._is_above(TARGET) and (await thin() or await thin(at_once=1)):
             self._count()
         if self.standing.bytes < before:
             gained = before - self.standing.bytes
@@ -172,7 +176,7 @@ class Quota:
             floor = floor_for(excess_bytes, held.delta_bytes, snapshot_bytes, floors)
             if floor is None:
                 break
-            if await is_whole(self._chain, held.snapshots[floor]):
+            if await is_good(self._chain, held.snapshots[floor]):
                 return held.names(below(floor, held.delta_bytes, snapshot_bytes))
-            floors.remove(floor)  # a disk has lost some of it: nothing can be restored from there
+            floors.remove(floor)  # a disk has lost a bit of it: nothing can be restored from there
         return set()

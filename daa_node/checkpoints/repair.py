@@ -58,6 +58,7 @@ class Repair:
         self._chain = chain
         self._lenders = lenders
         self._proofs_came = self._states_came = False
+        self._turn = 0  # where among the members the next record is asked for
 
     async def block(self, block_id: BlockId) -> Block | None:
         """Mended, and here; None if nobody has it."""
@@ -98,8 +99,8 @@ class Repair:
 
         return await self._record(records.name_of_exec(result.vertex_id), judge)
 
-    async def delta(self, root: BlobRoot) -> bool:
-        """An agreed aggregate with its manifest."""
+    async def delta(self, root: BlobRoot, is_wanted: Callable[[], Awaitable[bool]]) -> bool:
+        """An agreed aggregate with its manifest; `is_wanted`: it was not let go meanwhile."""
         chain, work = self._chain, self._chain.work
         want = Want(DELTAS, root, self._lenders.delta_bytes_max)
         manifest = await self._fetched(want, lambda found: work.begin_blob(REPAIRS, found))
@@ -109,17 +110,19 @@ class Repair:
         async def put() -> None:
             await copy_blob(work, REPAIRS, chain.store, DELTAS, manifest)
 
-        await chain.groups.put_anew(f"{DELTAS}/{root.hex()}", put)
+        is_good = await is_wanted()
+        if is_good:
+            await chain.groups.put_anew(f"{DELTAS}/{root.hex()}", put)
+            self._states_came = True
         await work.delete_blob(REPAIRS, root)
-        self._states_came = True
-        return True
+        return is_good
 
     async def manifest(self, root: BlobRoot) -> bool:
         """That of a snapshot's weights or momentum."""
         want = Want(SNAPSHOTS, root, self._lenders.state_bytes)
         found = await self._fetched(want, lambda _found: _writer(self._chain, want, ()))
-        if found is None:
-            return False
+        if found is None or not await self._chain.store.has_record(MANIFESTS, root.hex()):
+            return False  # or it was let go meanwhile
         await _put_record(self._chain, MANIFESTS, root.hex(), found.encode())
         self._states_came = True
         return True
@@ -133,6 +136,8 @@ class Repair:
 
     async def settle(self) -> None:
         """Once a pass: packs lose what was damaged, and a start knows what lies here."""
+        for root in await self._chain.work.blob_roots(REPAIRS):  # of a process that was killed
+            await self._chain.work.delete_blob(REPAIRS, root)
         if self._proofs_came or self._states_came:
             await self._chain.groups.purge(KINDS if self._states_came else PROOFS)
         if self._proofs_came:
@@ -147,7 +152,12 @@ class Repair:
         lenders = self._lenders
         body = canonical.encode([kind, rest])
         bytes_max = records.answer_bytes_max(lenders.validators.limits)
-        for node in lenders.members()[:ASKED_MAX]:
+        members = lenders.members()
+        turn = self._turn % max(1, len(members))
+        in_turn = [*members[turn:], *members[:turn]][:ASKED_MAX]
+        for place, node in enumerate(in_turn, turn):
+            # Whoever had one has the next one, too; where none of these has it, others are asked.
+            self._turn = place
             try:
                 payload = await lenders.ask(node, records.REQUEST, body, bytes_max)
                 good = judge(payload) if payload else b""
@@ -162,6 +172,7 @@ class Repair:
                 await _put_record(self._chain, kind, rest, good)
                 self._proofs_came = True
                 return True
+        self._turn += 1
         return False
 
     async def _fetched(self, want: Want, open_writer: OpenWriter) -> Manifest | None:
@@ -199,8 +210,9 @@ class _Pieces:
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         for index, payload in chunks:
             assert self._manifest is not None, "nothing is missing without it"
-            digest = self._manifest.digests[index]
-            await _put_record(self._chain, CHUNKS, digest.hex(), bytes(payload))
+            root, digest = self._manifest.root, self._manifest.digests[index]
+            if await self._chain.store.has_record(MANIFESTS, root.hex()):  # else let go meanwhile
+                await _put_record(self._chain, CHUNKS, digest.hex(), bytes(payload))
             self._missing.remove(index)
 
     async def read_into(self, indices: Sequence[int], target: memoryview) -> None:

@@ -3,8 +3,9 @@
 Nobody coordinates it. Each member has a place in line for each state, by a digest of the vertex and
 its own name, so all who see the same members see the same line. Who has the state does nothing but
 answer. Who lacks it asks the first in line; if too few of them hold it, and fewer that lack it
-stand before us than there are copies missing, it is ours to fetch. Two who see different members
-make a copy too many, or one too few until the next look.
+stand before us than there are copies missing, it is ours to fetch. Whoever stands before us may
+have no room, want no copy, or lie: at the next look nobody waits for them any more. Two who see
+different members make a copy too many, or one too few until the next look.
 """
 
 from collections.abc import Sequence
@@ -15,11 +16,12 @@ import trio
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
 from daa_dag.errors import DagError
-from daa_dag.ids import DIGEST_BYTES, NodeId, VertexId, digest_of
-from daa_node.checkpoints.chain import ChainStore
+from daa_dag.ids import DIGEST_BYTES, BlobRoot, NodeId, VertexId, digest_of
+from daa_node.checkpoints.chain import ChainStore, state_manifest
 from daa_node.checkpoints.held import is_whole
+from daa_node.checkpoints.layout import MANIFESTS
 from daa_node.checkpoints.quota import Quota
-from daa_node.checkpoints.repair import REPAIRS, Lenders
+from daa_node.checkpoints.repair import Lenders
 from daa_node.checkpoints.snapshot_files import snapshot_writes
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.network.blob_exchange import Want
@@ -35,6 +37,7 @@ REQUEST = (
 ASKED_IDS_MAX = 4
 ANSWER_BYTES_MAX = 16 * ASKED_IDS_MAX
 ANSWER_COST_BYTES = 32 * 1024  # of our disk: two manifests for each vertex
+COPYING = "copying"  # a kind of the work store: states on their way
 COPIES = 3  # of each: two may be lost in one night
 NEWEST = 2  # whole states that are looked after: who comes back lands on one of these
 IN_LINE_MAX = 4 * COPIES  # members that are asked about one state
@@ -75,7 +78,10 @@ class Replication:
         self._every = snapshot_every
         self._log = log
         self._broken = frozenset[VertexId]()  # at the last look: manifests are here, chunks are not
+        self._begun = set[BlobRoot]()  # of states on their way, in this process
         self._told = frozenset[VertexId]()  # that could not be had: said once
+        # At the last look too few held them, and it was for others to fetch them.
+        self._left = frozenset[VertexId]()
 
     def serve(self, requests: Requests) -> None:
         """Answer who asks from now on."""
@@ -102,19 +108,34 @@ class Replication:
     async def look(self) -> None:
         """Fetch what is ours to fetch. Raises StorageFailed."""
         vertices = await self._newest()
-        broken = set[VertexId]()
-        for vertex in vertices:
-            manifests = await self._chain.snapshot(vertex)
-            if manifests is not None and not await is_whole(self._chain, manifests):
-                broken.add(vertex.vertex_id)
-        self._broken = frozenset(broken)
+        self._broken = frozenset([v.vertex_id for v in vertices if await self._is_broken(v)])
         self._told &= {vertex.vertex_id for vertex in vertices}
+        await self._tidy(vertices)
+        left = set[VertexId]()
         for vertex in vertices:
             if await self._holds(vertex.vertex_id):
                 continue
             wanted = await self._judge(vertex)
             if wanted.is_ours:
                 await self._fetch(wanted)
+            elif wanted.holders < COPIES:
+                left.add(vertex.vertex_id)
+        self._left = frozenset(left)
+
+    async def _is_broken(self, vertex: Vertex) -> bool:
+        """Whether some of its state is here, and some is lost or damaged."""
+        try:
+            manifests = await self._chain.snapshot(vertex)
+            return manifests is not None and not await is_whole(self._chain, manifests)
+        except StorageFailed:
+            return True
+
+    async def _tidy(self, vertices: Sequence[Vertex]) -> None:
+        """What came for a state that nobody needs copies of any more takes room."""
+        wanted = {root for v in vertices for root in (v.model_root, v.outer_state_root)}
+        for root in {*await self._chain.work.blob_roots(COPYING), *self._begun} - wanted:
+            await self._chain.work.delete_blob(COPYING, root)
+        self._begun &= wanted
 
     async def _newest(self) -> list[Vertex]:
         """Those whose states should have copies by now: the newest may be on its way to disk."""
@@ -123,8 +144,10 @@ class Replication:
         lowest = top - top % self._every
         # What our own policy lets go of, we would fetch again and again.
         if retention.bytes_max is None:
-            kept = retention.vertices_restorable or newest.height
-            lowest = max(lowest - (NEWEST - 1) * self._every, newest.height - kept + 1)
+            lowest -= (NEWEST - 1) * self._every
+            if retention.vertices_restorable is not None:
+                oldest = newest.height - retention.vertices_restorable + 1
+                lowest = max(lowest, oldest - oldest % self._every)  # where what is kept stands
         for height in range(top - top % self._every, max(0, lowest - 1), -self._every):
             vertex_id = await self._chain.heights.at(height)
             vertex = None if vertex_id is None else await self._chain.vertex(vertex_id)
@@ -151,6 +174,8 @@ class Replication:
                 lacking_before += is_before
             if holders >= COPIES:
                 break
+        if vertex.vertex_id in self._left:
+            lacking_before = 0  # they have had their look
         is_ours = not is_before and lacking_before < COPIES - holders
         return Wanted(vertex, holders, is_ours)
 
@@ -169,29 +194,39 @@ class Replication:
         """Into the work store, then into the chain as one group."""
         vertex, chain, work = wanted.vertex, self._chain, self._chain.work
         size_bytes = self._lenders.state_bytes
-        if not self._quota.room_for(2 * size_bytes):
+        if not self._quota.room_for(4 * size_bytes):  # on its way, and in the chain
             self._tell(wanted, "storage.bytes_max has no room for a copy")
             return
         roots = (vertex.model_root, vertex.outer_state_root)
         started_s = trio.current_time()
         try:
             for root in roots:
+                self._begun.add(root)
                 await self._lenders.fetch(
                     Want(SNAPSHOTS, root, size_bytes),
-                    lambda manifest: work.begin_blob(REPAIRS, manifest),
+                    lambda manifest: work.begin_blob(COPYING, manifest),
                     FETCH_S_MAX,
                 )
         except (Unavailable, PeerFault) as failure:
             self._tell(wanted, str(failure))
             return
-        await chain.groups.add([await snapshot_writes(chain, vertex, REPAIRS)])
+        await chain.groups.drop([f"{MANIFESTS}/{r.hex()}" for r in roots if await self._rots(r)])
+        await chain.groups.add([await snapshot_writes(chain, vertex, COPYING)])
         for root in roots:
-            await work.delete_blob(REPAIRS, root)
+            await work.delete_blob(COPYING, root)
         self._broken -= {vertex.vertex_id}
         wall_s = round(trio.current_time() - started_s, 4)
         self._log.emit(
             events.SNAPSHOT_COPIED, height=vertex.height, holders=wanted.holders, wall_s=wall_s
         )
+
+    async def _rots(self, root: BlobRoot) -> bool:
+        """Whether a manifest is here, and no good one."""
+        try:
+            await state_manifest(self._chain.store, root)
+        except StorageFailed:
+            return True
+        return False
 
     def _tell(self, wanted: Wanted, why: str) -> None:
         vertex = wanted.vertex

@@ -20,6 +20,7 @@ from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
     DELTAS,
+    MANIFESTS,
     VERTICES,
     exec_name,
     final_name,
@@ -35,6 +36,7 @@ FOUND_MAX = 64  # told of by `status`; the events name all
 HEADERS_BYTES = 2**16  # what a block with what proves it is taken for
 PIECES_AT_ONCE = 16  # of a snapshot that are mended together: 4 MiB
 # Tries of one pass that came to nothing: whoever is alone with a dead disk asks nobody any more.
+# The next pass goes on asking from there, so what nobody has is in the way of nothing for ever.
 FAILED_MAX = 64
 GIVEN_UP_MAX = 4096  # names in memory, so that none is told of twice: half a megabyte
 
@@ -51,6 +53,8 @@ class Scrub:
         self._damaged = dict[str, None]()  # in this pass, each once, and not mended
         self._mended = dict[str, None]()  # in this pass
         self._failed = 0  # tries of this pass
+        self._asks = True  # at this place of the path
+        self._asks_from = 0  # blocks of the path, below which earlier passes have asked in vain
         self._given_up = dict[str, None]()  # told of as lost since the start, the newest
         self._height = self._epoch = 0  # that this pass has come to
         # Executions of this epoch that are not here: lost, if a later one is.
@@ -73,11 +77,18 @@ class Scrub:
         self._damaged, self._mended, self._failed = {}, {}, 0
         self._height, self._epoch, blocks = 0, 0, 0
         self._lacking, self._delta_below = [], None
+        self._asks, spent_at = True, -1
         try:
             await self._look_up()
             async for block_id in self._chain.path.ids():
-                await self._read(block_id)
+                self._asks = blocks >= self._asks_from
+                try:
+                    await self._read(block_id)
+                except StorageFailed as failure:  # of what is kept by its names: the rest is read
+                    await self._wrong(failure)
                 await self._pause(HEADERS_BYTES)
+                if spent_at < 0 and self._failed >= FAILED_MAX:
+                    spent_at = blocks
                 blocks += 1
             await self._read_end(self._epoch)
             await self._miss_lacking()
@@ -85,6 +96,7 @@ class Scrub:
                 await self.repair.settle()
         except StorageFailed as failure:
             await self._wrong(failure)  # the path itself cannot be had: no start would go better
+        self._asks_from = spent_at + 1
         self.found = tuple(islice(self._damaged, FOUND_MAX))
         self.mended = tuple(islice(self._mended, FOUND_MAX))
         told = len(self._damaged), len(self._mended)
@@ -179,6 +191,11 @@ class Scrub:
         chain, vertex_id, epoch = self._chain, result.vertex_id, self._epoch
         try:
             if await chain.exec_certificate(vertex_id) is not None:
+                if self._lacking:  # or they are going just now, all of this epoch in one write
+                    await chain.groups.settle()
+                    if await chain.exec_certificate(vertex_id) is None:
+                        self._lacking.append(result)
+                        return
                 await self._miss_lacking()
             elif await chain.heights.at(self._height) == vertex_id:
                 self._lacking.append(result)
@@ -217,9 +234,15 @@ class Scrub:
 
     async def _read_delta(self, vertex: Vertex) -> None:
         store, root = self._chain.store, vertex.delta_root
+
+        async def mend(repair: Repair) -> bool:
+            return await repair.delta(root, lambda: self._is_wanted(vertex))
+
         try:
             manifest = await store.blob_manifest(DELTAS, root)
             if manifest is None:
+                if await store.has_record(DELTAS, root.hex()):
+                    raise StorageFailed(f"{MANIFESTS}/{root.hex()} is missing or damaged")
                 if not await self._is_lost(vertex):
                     return  # let go, or of a vertex that was taken over without it
                 raise StorageFailed(f"{DELTAS}/{root.hex()} is missing")
@@ -230,8 +253,13 @@ class Scrub:
             self._delta_below = root
         except StorageFailed as failure:
             await self._chain.groups.settle()
-            if await self._is_lost(vertex) or await store.blob_manifest(DELTAS, root) is not None:
-                await self._wrong(failure, lambda repair: repair.delta(root))
+            if await self._is_wanted(vertex):
+                await self._wrong(failure, mend)
+
+    async def _is_wanted(self, vertex: Vertex) -> bool:
+        """Whether a good delta belongs in the place of a bad one, or of none: it was not let go."""
+        is_here = await self._chain.store.has_record(DELTAS, vertex.delta_root.hex())
+        return is_here or await self._is_lost(vertex)
 
     async def _is_lost(self, vertex: Vertex) -> bool:
         """Whether this delta should be here: what is let go are always the lowest ones."""
@@ -240,9 +268,9 @@ class Scrub:
             return False
         await self._chain.groups.settle()
         store = self._chain.store
-        if await store.blob_manifest(DELTAS, vertex.delta_root) is not None:
+        if await store.has_record(DELTAS, vertex.delta_root.hex()):
             return False
-        return await store.blob_manifest(DELTAS, below) is not None
+        return await store.has_record(DELTAS, below.hex())
 
     async def _read_snapshot(self, vertex: Vertex) -> None:
         for root in (vertex.model_root, vertex.outer_state_root):
@@ -301,7 +329,7 @@ class Scrub:
             return False
         self._damaged[what] = None
         self._log.emit(events.RECORD_DAMAGED, detail=what)
-        if mend is None or self.repair is None or self._failed >= FAILED_MAX:
+        if mend is None or self.repair is None or not self._asks or self._failed >= FAILED_MAX:
             return False
         try:
             is_good = await mend(self.repair)

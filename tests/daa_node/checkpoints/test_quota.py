@@ -130,7 +130,10 @@ def test_old_certificates_go_only_where_the_history_is_pruned(tmp_path: Path) ->
     assert pruned < archive == 20
 
 
-def test_what_a_disk_has_lost_of_the_newest_snapshot_keeps_the_one_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rots", [False, True])
+def test_what_a_disk_has_lost_of_the_newest_snapshot_keeps_the_one_before(
+    tmp_path: Path, rots: bool
+) -> None:
     maker = make_chain(tmp_path, 6)
 
     async def run() -> None:
@@ -138,7 +141,13 @@ def test_what_a_disk_has_lost_of_the_newest_snapshot_keeps_the_one_before(tmp_pa
         newest = await maker.chain.newest()
         manifests = await maker.chain.snapshot(newest)
         assert manifests is not None
-        await maker.store.delete_record("chunks", manifests[0].digests[0].hex())
+        name = manifests[0].digests[0].hex()
+        if rots:
+            payload = await maker.store.get_record("chunks", name)
+            assert payload is not None
+            await maker.store.put_record("chunks", name, bytes([payload[0] ^ 1]) + payload[1:])
+        else:
+            await maker.store.delete_record("chunks", name)
         host = Host(maker, 2**14)
         await host.snapshots.quota.look()
         below_it = await maker.chain.vertex(newest.parents[0])
@@ -147,6 +156,29 @@ def test_what_a_disk_has_lost_of_the_newest_snapshot_keeps_the_one_before(tmp_pa
         assert before is not None
         assert await maker.chain.snapshot(before) is not None
         assert await maker.store.blob_manifest("deltas", newest.delta_root) is not None
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize("height", [3, 4])
+def test_what_a_disk_has_lost_of_old_states_keeps_no_others(tmp_path: Path, height: int) -> None:
+    """Neither a damaged manifest, nor a delta that is gone from among others."""
+    maker = make_chain(tmp_path, 6)
+
+    async def run() -> None:
+        await maker.open()
+        vertex_id = await maker.chain.heights.at(height)
+        assert vertex_id is not None
+        vertex = await maker.chain.vertex(vertex_id)
+        assert vertex is not None
+        await maker.store.delete_blob("deltas", vertex.delta_root)
+        if height % SNAPSHOT_EVERY == 0:
+            await maker.store.put_record("manifests", vertex.model_root.hex(), b"rot")
+        host = Host(maker, 2**14)
+        await host.snapshots.quota.look()
+        assert host.names() == ["storage_near", "storage_let_go", "storage_over"]
+        assert len(await maker.store.blob_roots("deltas")) == 0
+        assert await maker.chain.snapshot(maker.newest) is not None
 
     trio.run(run)
 

@@ -10,7 +10,7 @@ import trio
 from daa_consensus.bft.messages import encode_certificate
 from daa_dag.ids import NodeId
 from daa_dag.retention import Retention
-from daa_node.checkpoints import scrub
+from daa_node.checkpoints import repair, scrub
 from daa_node.checkpoints.layout import KINDS
 from daa_node.checkpoints.records import asked_record
 from daa_node.checkpoints.repair import Repair
@@ -180,6 +180,36 @@ def test_a_record_that_rots_in_its_pack_is_replaced_there(
     assert read.count("certificates") < 3, "a start with a summary reads no old certificate"
 
 
+@pytest.mark.parametrize("height", [1, 3])
+def test_the_manifest_of_a_delta_that_rots_in_its_pack_is_mended(
+    others: ChainMaker, ours: ChainMaker, height: int
+) -> None:
+    """And what lies above it is read all the same, even where nobody has a good one."""
+
+    async def run() -> None:
+        await ours.open()
+        vertex_id = await ours.chain.heights.at(height)
+        assert vertex_id is not None
+        vertex = await ours.chain.vertex(vertex_id)
+        assert vertex is not None
+        await ours.chain.pack(KINDS, 1)
+        (pack,) = files_under(ours.chain_directory / "packs")
+        for kind, name in (("manifests", vertex.delta_root), ("vertices", others.newest.vertex_id)):
+            payload = await others.store.get_record(kind, name.hex())
+            assert payload is not None
+            rot(pack, payload)
+        again = ChainMaker(ours.directory)  # nothing of it is in memory
+        await again.open()
+        alone = Passes(again, {"away": others})
+        assert len(await alone.run()) == 2
+        passes = Passes(again, {"others": others})
+        assert await passes.run() == []
+        assert len(passes.named("record_repaired")) == 2
+
+    trio.run(run)
+    assert verify_chain(ours.chain_directory, FACTS).problems == []
+
+
 def test_a_liar_is_blamed_and_the_next_one_asked(others: ChainMaker, ours: ChainMaker) -> None:
     async def run() -> None:
         await ours.open()
@@ -188,7 +218,7 @@ def test_a_liar_is_blamed_and_the_next_one_asked(others: ChainMaker, ours: Chain
             cut_short(next(path for path in files if path.suffix != ".final"))
         passes = Passes(ours, {"away": others, "liar": others, "others": others})
         assert await passes.run() == []
-        assert [reason for _, reason in passes.faults] == ["bad_record"] * 3
+        assert [reason for _, reason in passes.faults] == ["bad_record"]  # then the good one
 
     trio.run(run)
     assert verify_chain(ours.chain_directory, FACTS).problems == []
@@ -223,6 +253,52 @@ def test_what_nobody_has_is_told_of_once(others: ChainMaker, ours: ChainMaker) -
         passes = Passes(ours, {"away": others})
         assert len(await passes.run(3)) == 1
         assert len(passes.named("record_damaged")) == 3
+        assert len(passes.named("record_lost")) == 1
+
+    trio.run(run)
+
+
+def test_what_nobody_has_is_in_the_way_of_nothing(
+    others: ChainMaker, ours: ChainMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass asks so often in vain, and the next one goes on above that."""
+    monkeypatch.setattr(scrub, "FAILED_MAX", 1)
+
+    async def run() -> None:
+        await ours.open()
+        poor = ChainMaker(ours.directory.parent / "poor")
+        shutil.copytree(ours.directory, poor.directory)
+        for height in (1, 3):
+            vertex_id = await ours.chain.heights.at(height)
+            assert vertex_id is not None
+            cut_short(ours.chain_directory / "vertices" / vertex_id.hex())
+            if height == 1:
+                await poor.store.delete_record("vertices", vertex_id.hex())
+        passes = Passes(ours, {"poor": poor})
+        assert len(await passes.run(1)) == 2
+        assert len(await passes.run(2)) == 1
+        assert vertex_id is not None
+        (mended,) = passes.named("record_repaired")
+        assert vertex_id.hex() in mended
+
+    trio.run(run)
+
+
+def test_as_many_are_asked_as_it_takes(
+    others: ChainMaker, ours: ChainMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the same few again: those that have a record may stand behind them."""
+    monkeypatch.setattr(repair, "ASKED_MAX", 2)
+
+    async def run() -> None:
+        await ours.open()
+        poor = ChainMaker(ours.directory.parent / "poor")
+        shutil.copytree(ours.directory, poor.directory)
+        for maker in (ours, poor):
+            files_under(maker.chain_directory / "vertices")[1].unlink()
+        members = {"away": others, "poor": poor, "others": others}
+        passes = Passes(ours, members)
+        assert await passes.run(2) == []
         assert len(passes.named("record_lost")) == 1
 
     trio.run(run)

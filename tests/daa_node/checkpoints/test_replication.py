@@ -32,6 +32,7 @@ from tests.daa_node.checkpoints.little_chain import (
     SNAPSHOT_EVERY,
     ChainMaker,
     make_chain,
+    put_blob,
 )
 
 ROUNDS = 7
@@ -138,7 +139,7 @@ def test_whoever_is_next_fetches_what_too_few_hold(others: ChainMaker, tmp_path:
         manifests = await maker.chain.snapshot(vertex)
         assert manifests is not None
         assert await is_whole(maker.chain, manifests)
-        assert await maker.work.blob_roots("repairs") == []
+        assert await maker.work.blob_roots("copying") == []
 
     trio.run(run)
     assert verify_chain(maker.chain_directory, FACTS).problems == []
@@ -240,6 +241,81 @@ def test_a_false_answer_is_blamed_and_counts_as_no_copy(others: ChainMaker, tmp_
         await member.look(others, behind[:1], {behind[0]: canonical.encode([1, 2])})
         assert member.faults == [(behind[0], "malformed")]
         assert "snapshot_copied" in member.names()
+
+    trio.run(run)
+
+
+def test_whoever_stands_before_us_and_fetches_nothing_is_waited_for_once(
+    others: ChainMaker, tmp_path: Path
+) -> None:
+    """It may have no room, want no copies, or lie."""
+    maker = ours(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await others.open()
+        await lose(maker, 6)
+        before = [NodeId(bytes([n]) * 32) for n in range(1, 100)]
+        line = in_line((await snapshot_at(maker, 6)).vertex_id, [*before, ME])
+        before = line[: line.index(ME)][-COPIES:]
+        assert len(before) == COPIES
+        member = Member(maker)
+        await member.look(others, before, dict.fromkeys(before, NO))
+        assert member.names() == []
+        member = Member(maker)
+        await member.look(others, before, dict.fromkeys(before, NO), times=2)
+        assert member.names() == ["snapshot_copied"]
+
+    trio.run(run)
+
+
+def test_a_copy_stands_where_what_a_policy_keeps_stands(others: ChainMaker, tmp_path: Path) -> None:
+    """The state below the oldest vertex that is kept is kept, too."""
+    maker = ours(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await others.open()
+        await lose(maker, 6)
+        member = Member(maker, Retention(vertices_restorable=1))
+        await member.look(others, [], {})
+        assert member.names() == ["snapshot_copied"]
+
+    trio.run(run)
+
+
+def test_a_state_with_a_damaged_manifest_is_none_and_comes_anew(
+    others: ChainMaker, tmp_path: Path
+) -> None:
+    maker = ours(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await others.open()
+        vertex = await snapshot_at(maker, 6)
+        await maker.store.put_record("manifests", vertex.model_root.hex(), b"rot")
+        member = Member(maker)
+        await member.look(others, [], {})
+        assert member.names() == ["snapshot_copied"]
+
+    trio.run(run)
+    assert verify_chain(maker.chain_directory, FACTS).problems == []
+
+
+def test_what_came_for_nobody_any_more_goes(others: ChainMaker, tmp_path: Path) -> None:
+    """A state of which one half came may be out of date before the other one comes."""
+    maker = ours(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await others.open()
+        old = await snapshot_at(maker, 2)
+        manifests = await others.chain.snapshot(old)
+        assert manifests is not None
+        payload = await maker.work.view_blob("states", old.model_root)
+        await put_blob(maker.work, "copying", manifests[0], bytes(payload))
+        await Member(maker).look(others, [], {})
+        assert await maker.work.blob_roots("copying") == []
 
     trio.run(run)
 
