@@ -317,6 +317,22 @@ async def test_an_epoch_of_which_the_last_part_is_too_much_is_nobodys_fault(
         await LongEpochs().shown(ask, pruned.genesis, LONG.validators())
 
 
+def test_an_epoch_that_nobody_would_hold_stays_whole_and_others_follow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_epochs, "HELD_BYTES_MAX", 10_000)
+    monkeypatch.setattr(thinning, "EPOCHS_AT_ONCE", 1)
+
+    async def run() -> None:
+        served = await made(tmp_path / "served", 2 * EPOCH_ROUNDS + 1)
+        await served.chain.pack(KINDS, 1)
+        assert await thin(served.chain, Retention(epochs_whole=1), 0) == 1
+        newcomer = await joined(served, tmp_path / "newcomer", 0)
+        assert await page_after(newcomer.chain, newcomer.genesis.id) is not None
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 async def closed_blocks(maker: ChainMaker) -> list[Block]:
     """Those of its first rounds that end one: where somebody may stand."""
     blocks = await maker.chain.path_up(maker.genesis.id, 3 * EPOCH_ROUNDS)
