@@ -50,14 +50,22 @@ def encode_epochs(pages: Sequence[Page]) -> bytes:
 
 
 def decode_epochs(payload: bytes, limits: Limits) -> list[Page]:
-    """Nothing in them verified. Raises PeerFault("malformed")."""
+    """Nothing in them verified. Raises PeerFault("malformed").
+
+    `limits` are those of the first one. A later committee may have grown beyond them, which is
+    nobody's fault: from there on they are asked for again.
+    """
+    shown: list[Page] = []
     try:
         value = canonical.decode(payload, answer_bytes_max(limits))
         if not isinstance(value, list) or len(value) > EPOCHS_MAX:
             raise BadMessage(f"at most {EPOCHS_MAX} epochs are shown at once")
-        return [page_from_value(each, limits) for each in value]
+        for each in value:
+            shown.append(page_from_value(each, limits))
     except (DagError, BadMessage, TypeError, ValueError) as fault:
-        raise PeerFault("malformed", f"epochs: {fault}") from None
+        if not shown:
+            raise PeerFault("malformed", f"epochs: {fault}") from None
+    return shown
 
 
 def closing_of(page: Page) -> Block | None:

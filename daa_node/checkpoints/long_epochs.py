@@ -25,6 +25,12 @@ from daa_node.wire.limits import MIB
 HELD_BYTES_MAX = 64 * MIB
 
 
+def bytes_of(part: Part | Page) -> int:
+    """Of its headers and vertices, as they count in HELD_BYTES_MAX."""
+    blocks = sum(len(encode_block(block)) for block in part.blocks)
+    return blocks + sum(len(vertex.encode()) for vertex, _ in part.vertices)
+
+
 class LongEpoch:
     """One, as far as it has come."""
 
@@ -46,7 +52,7 @@ class LongEpoch:
 
     @property
     def is_too_long(self) -> bool:
-        """Then nothing of it is held, and nobody is asked for it again."""
+        """Then nothing of it is held, and nobody is asked for parts of it again."""
         return self._bytes > HELD_BYTES_MAX
 
     def take(self, part: Part) -> None:
@@ -57,16 +63,14 @@ class LongEpoch:
     def _take(self, part: Part) -> None:
         if part.blocks[0].parent_id != self._tip.id:
             check_full(part.blocks)
-        epoch = self._top.certificate.statement.domain.epoch
-        if any(block.epoch != epoch for block in part.blocks):
-            # of an epoch without an end of its own whoever follows us could be shown nothing
-            raise PeerFault("bad_page", "it leads down through more than one epoch")
+            if part.blocks[0].parent_view <= self._tip.view:
+                # held, it would be blamed on whoever is asked next
+                raise PeerFault("bad_page", "its blocks lead down past where we stand")
         results = [block.payload for block in part.blocks]
         named = [(r.vertex_id, None) for r in results if isinstance(r, ResultPayload)]
         if named != [(vertex.vertex_id, proof) for vertex, proof in part.vertices]:
             raise PeerFault("bad_page", "they are not the vertices of the results, and no more")
-        self._bytes += sum(len(encode_block(block)) for block in part.blocks)
-        self._bytes += sum(len(vertex.encode()) for vertex, _ in part.vertices)
+        self._bytes += bytes_of(part)
         self._lowest = part.blocks[0]
         self._parts.appendleft(part)
         if self.is_too_long:
@@ -84,20 +88,25 @@ class LongEpochs:
 
     def __init__(self) -> None:
         self._coming: tuple[BlockId, BlockId, LongEpoch] | None = None  # its tip and its end
+        self._too_long: BlockId | None = None  # the end of one that all of is asked for in pages
+
+    def stand_on(self, tip: Block) -> None:
+        """Let go of what leads to another block: whoever goes on in pages wants it no more."""
+        if self._coming is not None and self._coming[0] != tip.id:
+            self._coming = None
 
     async def shown(self, ask: Ask, tip: Block, validators: Validators) -> list[Page]:
         """Epochs above `tip` at whoever answers, each whole; of those nothing is verified.
 
         But of a long one, which comes alone. Raises PeerFault, and what `ask` raises.
         """
+        self.stand_on(tip)
         limits = validators.limits
         found = epochs.decode_epochs(await ask(tip.id), limits)
         if not found or not found[0].blocks or epochs.follows(found[0], tip.id):
             return found
-        coming = self._of(found[0], tip, validators)
-        while not coming.is_whole:
-            if coming.is_too_long:
-                raise Unavailable(f"more than {HELD_BYTES_MAX} bytes of an epoch come in pages")
+        end_id, coming = self._of(found[0], tip, validators)
+        while not self._is_whole(end_id, coming):
             lowest = coming.lowest
             part = decode_part(
                 await ask(tip.id + lowest.id), limits, epochs.answer_bytes_max(limits)
@@ -107,15 +116,25 @@ class LongEpochs:
             if part is None:
                 raise Unavailable("it has no more of that epoch")
             coming.take(part)
-        self._coming = None
+        if self._coming is not None and self._coming[2] is coming:
+            self._coming = None
         return [coming.page()]
 
-    def _of(self, top: Page, tip: Block, validators: Validators) -> LongEpoch:
-        """Raises PeerFault."""
+    def _is_whole(self, end_id: BlockId, coming: LongEpoch) -> bool:
+        """Raises Unavailable for what is not held, were it the last part that is too much."""
+        if coming.is_too_long or end_id == self._too_long:
+            self._too_long, self._coming = end_id, None
+            raise Unavailable(f"more than {HELD_BYTES_MAX} bytes of an epoch come in pages")
+        return coming.is_whole
+
+    def _of(self, top: Page, tip: Block, validators: Validators) -> tuple[BlockId, LongEpoch]:
+        """Its end, and as much of it as has come. Raises PeerFault."""
         check_final(top, validators)
         end = epochs.closing_of(top)
-        if end is None or end.height % validators.epoch_rounds or end.height <= tip.height:
-            raise PeerFault("bad_page", "it has more rounds than a page holds, and no epoch's end")
+        # Of no later epoch: of one without an end of its own we could show nothing to the next.
+        height = (tip.height // validators.epoch_rounds + 1) * validators.epoch_rounds
+        if end is None or end.height != height:
+            raise PeerFault("bad_page", f"it shows no end of the epoch, at height {height}")
         if self._coming is None or self._coming[:2] != (tip.id, end.id):
             self._coming = (tip.id, end.id, LongEpoch(top, tip))
-        return self._coming[2]
+        return end.id, self._coming[2]

@@ -276,7 +276,7 @@ def _check_bare(page: Page, epoch_rounds: int) -> None:
     if not missing:
         return
     closed = [b for b in page.blocks if isinstance(b.payload, ResultPayload | AbortPayload)]
-    if missing < len(page.vertices) or closed[-1].height % epoch_rounds:
+    if missing < len(page.vertices) or not closed or closed[-1].height % epoch_rounds:
         raise PeerFault("bad_page", "executions are missing, and no epoch's end is there for them")
     if any(isinstance(b.payload, SetPayload) and b.height > closed[-1].height for b in page.blocks):
         raise PeerFault("bad_page", "executions are missing below a round that is open")

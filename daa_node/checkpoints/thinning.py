@@ -7,11 +7,13 @@
 Blocks and vertices stay. Epochs go in their order and all certificates of one together, so whoever
 verifies the chain can tell what was let go from what was lost. An epoch whose last block became
 final by the next one's proof alone stays whole, and so does that next one: others could not follow.
+So does one of more bytes than anybody holds of what is on its way (see long_epochs).
 """
 
-from daa_consensus.bft.messages import ResultPayload
+from daa_consensus.bft.messages import ResultPayload, encode_block
 from daa_dag.ids import BlockId
 from daa_dag.retention import Retention
+from daa_node.checkpoints import long_epochs
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import CERTIFICATES, PROOFS, exec_name, final_name
 from daa_node.checkpoints.recollection import certified_in_files, is_pack_due, keep_pack_names
@@ -60,15 +62,20 @@ async def _proof_of(chain: ChainStore, epoch: int) -> BlockId | None:
 
 
 async def _certificates_of(chain: ChainStore, epoch: int, proof_id: BlockId) -> list[str]:
-    """Those of an epoch that is over, but for the one that proves it."""
-    names = list[str]()
+    """Those of an epoch that is over, but for the one that proves it; none if it comes in pages."""
+    names, size_bytes = list[str](), 0
     for block_id, is_certified in await chain.path.of_epoch(epoch):
         if is_certified and block_id != proof_id:
             names.append(final_name(block_id))
         block = await chain.block(block_id)
         if block is None:
             raise StorageFailed(f"blocks/{block_id.hex()}, which is final, is missing")
+        size_bytes += len(encode_block(block))
         if isinstance(block.payload, ResultPayload):
+            vertex = await chain.vertex(block.payload.vertex_id)
+            size_bytes += 0 if vertex is None else len(vertex.encode())
             names.append(exec_name(block.payload.vertex_id))
+    if size_bytes > long_epochs.HELD_BYTES_MAX:
+        return []
     has = chain.store.has_record
     return [f"{CERTIFICATES}/{name}" for name in names if await has(CERTIFICATES, name)]

@@ -186,6 +186,7 @@ class Peers:
         peer_id = self._contacts.peer_of(node)
         if peer_id is None:
             raise Unavailable(f"{node.hex()[:8]} is not connected")
+        self._long_epochs.stand_on(tip)
         bytes_max = page_bytes_max(self._sizes.limits)
 
         async def ask(body: bytes) -> bytes:

@@ -9,7 +9,7 @@ than what one module computes with. Each half is a float32, so every result has 
 that was float32 as a whole: whoever checks a step comes to them too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,23 @@ from torch.autograd.graph import saved_tensors_hooks
 HALVES = (torch.bfloat16, torch.float16)
 
 
-def compute_in_float32(module: nn.Module) -> None:
-    """Have each part of it that owns halves see them as float32 while it runs."""
+def compute_in_float32(module: nn.Module, run: Callable[[], object]) -> None:
+    """Have each part of it that owns halves see them as float32 while it runs.
+
+    `run` is a forward, to try it: some models compute with what a part owns without running that
+    part, and see halves then. Such a base is float32 for good, which has the same bits.
+    """
     for owner in module.modules():
         if any(p.dtype in HALVES for p in owner.parameters(recurse=False)):
             widening = _Widening(owner)
             owner.register_forward_pre_hook(widening.before)
             # also where forward raises: it would be run with what is wide, and be it for good
             owner.register_forward_hook(widening.after, always_call=True)
+    try:
+        with torch.no_grad():
+            run()
+    except RuntimeError:  # two dtypes in one product
+        make_float32(module.parameters())
 
 
 def make_float32(parameters: Iterable[nn.Parameter]) -> None:

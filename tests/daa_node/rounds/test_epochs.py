@@ -11,6 +11,7 @@ import trio.testing
 
 from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Committee, Validator
+from daa_consensus.votes import SIGNATURE_BYTES_MAX
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
 from daa_dag.retention import Retention
@@ -92,6 +93,28 @@ async def test_an_answer_has_a_limit_and_more_than_that_is_no_answer(others: Cha
         epochs.decode_epochs(b"\x00", FACTS.limits)
     with pytest.raises(PeerFault, match="a part of one by two"):
         await Pages(others.chain).epochs_after(bytes(96))
+
+
+async def test_committees_that_have_grown_out_of_our_limits_are_no_lie(others: ChainMaker) -> None:
+    """Their epochs are asked for again by who has followed the committee up to there."""
+    first, second, *_ = await shown(others)
+    signatures = tuple((NodeId(bytes([n]) * 32), b"s" * SIGNATURE_BYTES_MAX) for n in range(9))
+    grown = replace(second, certificate=replace(second.certificate, signatures=signatures))
+    limits = FACTS.validators().limits
+    assert epochs.decode_epochs(epochs.encode_epochs([first, grown, second]), limits) == [first]
+    with pytest.raises(PeerFault, match="malformed"):
+        epochs.decode_epochs(epochs.encode_epochs([grown, first]), limits)
+
+
+async def test_a_proved_set_is_no_page_with_a_vertex(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+    await maker.open()
+    made = await maker.make_round()
+    assert made.certified is not None
+    opened = made.headers.blocks[:1]
+    page = Page(opened, maker.finalize(opened[0]), ((made.certified[0], None),))
+    with pytest.raises(PeerFault, match="executions are missing"):
+        check_page(page, maker.genesis, maker.first, FACTS.validators())
 
 
 async def other_past(directory: Path) -> ChainMaker:

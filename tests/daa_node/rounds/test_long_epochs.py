@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_consensus.bft.messages import Block
+from daa_consensus.bft.messages import Block, ResultPayload
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag import canonical
 from daa_dag.ids import DIGEST_BYTES, BlockId, NodeId
@@ -256,7 +256,7 @@ async def test_of_an_end_that_proves_nothing_no_part_is_asked_for(
         asked.append(len(body))
         return canonical.encode([page_value(top)])
 
-    with pytest.raises(PeerFault, match="quorum" if served is not pruned else "no epoch's end"):
+    with pytest.raises(PeerFault, match="quorum" if served is not pruned else "no end"):
         await LongEpochs().shown(lying, tip, LONG.validators())
     assert asked == [DIGEST_BYTES]
 
@@ -269,8 +269,11 @@ async def test_one_end_stands_for_one_epoch(pruned: ChainMaker) -> None:
     async def lying(body: bytes) -> bytes:
         return await honest(body) if len(body) > DIGEST_BYTES else epochs.encode_epochs([top])
 
-    with pytest.raises(PeerFault, match="more than one epoch"):
-        await LongEpochs().shown(lying, pruned.genesis, LONG.validators())
+    held = LongEpochs()
+    with pytest.raises(PeerFault, match=f"no end of the epoch, at height {EPOCH_ROUNDS}$"):
+        await held.shown(lying, pruned.genesis, LONG.validators())
+    (page,) = await held.shown(honest, pruned.genesis, LONG.validators())
+    assert len(page.vertices) == EPOCH_ROUNDS
 
 
 async def below(maker: ChainMaker, epoch: int) -> Block:
@@ -287,12 +290,93 @@ async def test_an_epoch_that_is_too_long_to_be_held_is_not_held(
     pruned: ChainMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_epochs, "HELD_BYTES_MAX", 10_000)
-    asked, held = list[bytes](), LongEpochs()
-    for parts in (1, 0):  # whoever is asked next
+    asked, held, ask = list[bytes](), LongEpochs(), asking(pruned.chain, [])
+    closed = await closed_blocks(pruned)
+
+    async def counted(body: bytes) -> bytes:
+        asked.append(body)
+        return await ask(body)
+
+    # whoever is asked next, and whoever is once a page has led on
+    for tip, parts in ((pruned.genesis, 1), (pruned.genesis, 0), (closed[1], 0)):
         asked.clear()
         with pytest.raises(Unavailable, match="come in pages"):
-            await held.shown(asking(pruned.chain, asked), pruned.genesis, LONG.validators())
+            await held.shown(counted, tip, LONG.validators())
         assert len(asked) == 1 + parts
+
+
+async def test_an_epoch_of_which_the_last_part_is_too_much_is_nobodys_fault(
+    pruned: ChainMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = asking(pruned.chain, [])
+    (page,) = await LongEpochs().shown(ask, pruned.genesis, LONG.validators())
+    monkeypatch.setattr(long_epochs, "HELD_BYTES_MAX", long_epochs.bytes_of(page))
+    assert [page] == await LongEpochs().shown(ask, pruned.genesis, LONG.validators())
+    monkeypatch.setattr(long_epochs, "HELD_BYTES_MAX", long_epochs.bytes_of(page) - 1)
+    with pytest.raises(Unavailable, match="come in pages"):
+        await LongEpochs().shown(ask, pruned.genesis, LONG.validators())
+
+
+def test_an_epoch_that_nobody_would_hold_stays_whole_and_others_follow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_epochs, "HELD_BYTES_MAX", 10_000)
+    monkeypatch.setattr(thinning, "EPOCHS_AT_ONCE", 1)
+
+    async def run() -> None:
+        served = await made(tmp_path / "served", 2 * EPOCH_ROUNDS + 1)
+        await served.chain.pack(KINDS, 1)
+        assert await thin(served.chain, Retention(epochs_whole=1), 0) == 1
+        newcomer = await joined(served, tmp_path / "newcomer", 0)
+        assert await page_after(newcomer.chain, newcomer.genesis.id) is not None
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def closed_blocks(maker: ChainMaker) -> list[Block]:
+    """Those of its first rounds that end one: where somebody may stand."""
+    blocks = await maker.chain.path_up(maker.genesis.id, 3 * EPOCH_ROUNDS)
+    assert blocks is not None
+    return [block for block in blocks if isinstance(block.payload, ResultPayload)]
+
+
+@pytest.mark.parametrize("too_far", ["top", "part"])
+async def test_blocks_below_where_we_stand_are_their_senders_fault_alone(
+    pruned: ChainMaker, too_far: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were they held, all that others bring would seem to lead past us for ever."""
+    tip = (await closed_blocks(pruned))[6 if too_far == "top" else 2]
+    held, validators, honest = LongEpochs(), LONG.validators(), asking(pruned.chain, [])
+
+    async def lying(body: bytes) -> bytes:
+        return await honest(pruned.genesis.id + body[DIGEST_BYTES:])
+
+    async def from_genesis(body: bytes) -> bytes:
+        return await (honest if len(body) == DIGEST_BYTES and too_far == "part" else lying)(body)
+
+    with pytest.raises(PeerFault, match="down past where we stand"):
+        await held.shown(from_genesis, tip, validators)
+    (page,) = await held.shown(honest, tip, validators)
+    assert page.blocks[0].parent_id == tip.id
+
+
+async def test_what_leads_to_where_we_stood_is_held_no_longer(pruned: ChainMaker) -> None:
+    asked, held = list[bytes](), LongEpochs()
+    honest, tip = asking(pruned.chain, asked), pruned.genesis
+
+    async def goes_away(body: bytes) -> bytes:
+        if len(asked) == 2:
+            raise Unavailable("it has hung up")
+        return await honest(body)
+
+    for moved_to, asks in ((tip, 2), ((await closed_blocks(pruned))[0], 3)):
+        asked.clear()
+        with pytest.raises(Unavailable, match="hung up"):
+            await held.shown(goes_away, tip, LONG.validators())
+        held.stand_on(moved_to)  # a page came, from who had one
+        asked.clear()
+        await held.shown(honest, tip, LONG.validators())
+        assert len(asked) == asks
 
 
 async def test_who_lacks_the_rest_of_an_epoch_is_no_liar(pruned: ChainMaker) -> None:

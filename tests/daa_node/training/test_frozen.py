@@ -89,6 +89,19 @@ def test_loss_and_gradient_have_the_bits_of_a_base_in_float32(
     assert again == {dtype}, "they lie as they did"
 
 
+def test_a_model_that_uses_a_part_without_running_it_has_its_base_in_float32(
+    tmp_path: Path,
+) -> None:
+    """Mamba multiplies by the weight of a layer that it does not run."""
+    config = {"model_type": "mamba", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
+    half, wide = (
+        opened(base, ["*.in_proj.weight"]) for base in bases(tmp_path, config, torch.bfloat16)
+    )
+    assert {p.dtype for p in half.module.parameters()} == {torch.float32}
+    ours, expected = taken(half), taken(wide)
+    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
+
+
 def test_steps_beside_halves_are_checked_by_who_has_them_too(tmp_path: Path) -> None:
     job = probed(job_of(base=bases(tmp_path, LLAMA, torch.bfloat16)[0], trainable=LORA))
     core = open_core(job, torch.device("cpu"), tmp_path / "cache", lambda: 0.0)
