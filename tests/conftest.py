@@ -97,7 +97,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=900,  # half a minute where nothing else computes
     )
     assert done.returncode == 0, done.stderr
     return DemoRun(directory, json.loads(done.stdout), done.stderr)

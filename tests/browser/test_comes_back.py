@@ -38,7 +38,7 @@ def visiting(address: str, when: str) -> Iterator["subprocess.Popen[str]"]:
         assert visit.stdin is not None
         visit.stdin.close()
         try:
-            visit.wait(20)
+            visit.wait(60)
         finally:
             visit.kill()
 

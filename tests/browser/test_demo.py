@@ -37,9 +37,9 @@ def test_the_demo_tells_where_the_page_is_and_serves_it_until_ctrl_c(tmp_path: P
                 break
         address = f"http://127.0.0.1:{port}/"
         assert f"open {address} in a browser of this machine\n" in told
-        with urlopen(address, timeout=10) as answer:
+        with urlopen(address, timeout=60) as answer:
             assert b"<html" in answer.read()
-        with urlopen(f"{address}gateway.json", timeout=10) as answer:
+        with urlopen(f"{address}gateway.json", timeout=60) as answer:
             assert json.load(answer)["height"] == 1
     finally:
         os.killpg(demo.pid, signal.SIGINT)  # as a terminal does

@@ -69,9 +69,9 @@ def test_the_page_of_a_wheel_is_whole_and_served(
         config.write("gateway: {enabled: true, listen: '127.0.0.1:0'}\n")
     with running(node):
         address = until(node, "gateway open", lambda said: said["gateway"]["url"])["gateway"]["url"]
-        with urllib.request.urlopen(f"{address}told.txt", timeout=20) as answer:
+        with urllib.request.urlopen(f"{address}told.txt", timeout=60) as answer:
             assert answer.read() == b"by the page of the wheel"
-        with urllib.request.urlopen(f"{address}gateway.json", timeout=20) as answer:
+        with urllib.request.urlopen(f"{address}gateway.json", timeout=60) as answer:
             assert json.load(answer)["site"]
 
 

@@ -52,7 +52,7 @@ async def in_thread(path: Path, command: str) -> dict[str, Any]:
 
 def raw(path: Path, payload: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(5)
+        connection.settimeout(60)
         connection.connect(str(path))
         try:
             connection.sendall(payload)

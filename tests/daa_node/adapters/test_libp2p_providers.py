@@ -39,7 +39,7 @@ def dht_of(node: Libp2pTransport) -> BoundedDht:
 async def noted(node: Libp2pTransport, key: str, provider: Libp2pTransport) -> None:
     """Until the node has been told, by nobody but the provider."""
     dht = dht_of(node)
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while provider.peer_id not in dht.provider_store.providers.get(dht._hashed(key), {}):
             await trio.sleep(0.05)
 
@@ -51,8 +51,10 @@ async def test_providers_are_found_through_others_and_told_again() -> None:
         await one.dial(two.addresses()[0])  # tells it by itself, once the table has somebody
         await noted(two, "checkpoint/a", one)
         await three.dial(two.addresses()[0])
-        await trio.sleep(1.5)
-        assert await three.find_providers("checkpoint/a", 8) == [one.peer_id]
+        with trio.fail_after(30):  # its table has somebody soon
+            while not (found := await three.find_providers("checkpoint/a", 8)):
+                await trio.sleep(0.2)
+        assert found == [one.peer_id]
         assert await one.find_providers("checkpoint/a", 8) == []  # not ourselves
         assert await three.find_providers("checkpoint/b", 8) == []
         assert dht_of(three)._hashed("checkpoint/b") not in dht_of(three).provider_store.providers

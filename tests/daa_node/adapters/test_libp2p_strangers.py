@@ -90,7 +90,7 @@ async def test_whoever_names_protocols_without_end_is_heard_eight_times(
             heard.extend(await hear())
 
     async with transport() as node:
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             try:
                 await layer(Target(node.addresses()[0]), talk)
             except* (BaseLibp2pError, trio.BrokenResourceError):

@@ -21,7 +21,7 @@ def teller() -> tuple[Mishaps, Told]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while not condition():
             await trio.sleep(0.02)
 

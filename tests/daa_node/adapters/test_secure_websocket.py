@@ -54,7 +54,7 @@ async def shake_hands(port: int, context: ssl.SSLContext) -> None:
 
 async def test_a_websocket_over_tls_leads_to_libp2p(tmp_path: Path) -> None:
     async with secured(tmp_path) as (_, port):
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             assert await greeting(port, trusting(tmp_path)) == MULTISTREAM
 
 
@@ -69,7 +69,7 @@ async def test_the_same_port_serves_tcp_and_plain_websockets(tmp_path: Path) -> 
 async def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> None:
     async with secured(tmp_path) as (_, port):
         old = trusting(tmp_path)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             assert await greeting(port, old) == MULTISTREAM
             make_certificate(tmp_path)
             assert await greeting(port, trusting(tmp_path)) == MULTISTREAM
@@ -86,12 +86,13 @@ async def test_tls_that_is_none_ends_its_own_connection(
         stranger = await trio.open_tcp_stream("127.0.0.1", port)
         await stranger.send_all(first)
         await stranger.send_eof()
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             try:
                 while await stranger.receive_some(1024):
                     pass
             except trio.BrokenResourceError:
                 pass
+            monkeypatch.undo()  # whoever is honest has the time of a slow machine
             assert await greeting(port, trusting(tmp_path)) == MULTISTREAM
         await stranger.aclose()
 
@@ -99,5 +100,5 @@ async def test_tls_that_is_none_ends_its_own_connection(
 async def test_without_a_certificate_tls_is_no_way_in() -> None:
     async with transport(8, websocket=True) as own:
         port = int(own.addresses()[0].split("/")[4])
-        with trio.fail_after(10), pytest.raises(trio.BrokenResourceError):
+        with trio.fail_after(30), pytest.raises(trio.BrokenResourceError):
             await shake_hands(port, ssl.create_default_context())

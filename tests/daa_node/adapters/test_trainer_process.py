@@ -251,7 +251,7 @@ async def test_a_suspended_worker_is_noticed_killed_and_replaced(
         assert first is not None
         os.kill(first, signal.SIGSTOP)
         why: list[str] = []
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             await lost(lambda: trainer.evaluate(base), why)
         assert told in why[0]
         assert not _is_alive(first)

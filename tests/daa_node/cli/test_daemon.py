@@ -106,7 +106,7 @@ def daa_node(*words: object) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=STARTED_S,
     )
 
 

@@ -79,7 +79,7 @@ def port_of(node: Path) -> int:
 
 def fetch(node: Path, path: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
     connection = http.client.HTTPConnection(
-        "127.0.0.1", port_of(node), timeout=20, source_address=(HERE, 0)
+        "127.0.0.1", port_of(node), timeout=60, source_address=(HERE, 0)
     )
     try:
         connection.request("GET", path, headers={"Host": "localhost", **headers})
@@ -197,7 +197,7 @@ def test_with_a_certificate_page_and_libp2p_are_reached_over_tls(tmp_path: Path)
     with running(node):
         said = until(node, "gateway open", lambda said: said["gateway"]["url"])
         page = said["gateway"]["url"]
-        with urllib.request.urlopen(f"{page}gateway.json", context=trusting, timeout=20) as answer:
+        with urllib.request.urlopen(f"{page}gateway.json", context=trusting, timeout=60) as answer:
             (dialled,) = json.loads(answer.read())["dial"]
         assert page.startswith("https://127.0.0.1:")
         _, _, host, _, port, transport, *_ = dialled.split("/")

@@ -135,7 +135,19 @@ async def running(neighbour: Neighbour, gossip: bool = False) -> AsyncIterator[N
         nursery.cancel_scope.cancel()
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
     with trio.fail_after(timeout_s):
         while not condition():
             await trio.sleep(0.01)
+
+
+async def heard(speaker: Neighbour, height: int, by: list[Neighbour]) -> int:
+    """How often it had to say so: what is said before gossip's mesh is there goes nowhere."""
+    said = 0
+    with trio.fail_after(60):
+        while not all(each.height_of(speaker) == height for each in by):
+            await speaker.gossip.announce_head(height)
+            said += 1
+            with trio.move_on_after(3):
+                await until(lambda: all(each.height_of(speaker) == height for each in by))
+    return said

@@ -15,6 +15,7 @@ from daa_node.network.addresses import peer_id_in
 from daa_node.network.discovery import (
     CHECK_S,
     HEAD_START_S,
+    LOOK_UP_AFTER_S,
     MEET_EVERY_S,
     NEWCOMERS_SPREAD_S,
     PUBLISH_S,
@@ -27,7 +28,7 @@ from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
 from daa_node.network.turns import share_of
 from daa_node.seams import Address, PeerId
-from tests.daa_node.network.neighbours import KEYS, Neighbour, running, until
+from tests.daa_node.network.neighbours import KEYS, Neighbour, heard, running, until
 
 MEMBERS = (0, 1, 2)
 
@@ -67,8 +68,7 @@ async def test_members_meet_talk_and_meet_again_after_a_restart() -> None:
         await until(lambda: all(is_in_touch(nodes[a], nodes[b]) for a, b in pairs))
         await trio.sleep(1.5)  # gossip's streams and the DHT's first round
 
-        await nodes[2].gossip.announce_head(41)
-        await until(lambda: all(nodes[n].height_of(nodes[2]) == 41 for n in (0, 1)))
+        await heard(nodes[2], 41, [nodes[0], nodes[1]])
         key = record_key(KEYS[1].node_id)
         await until_record(nodes[0], key)
 
@@ -78,7 +78,7 @@ async def test_members_meet_talk_and_meet_again_after_a_restart() -> None:
         started_s = trio.current_time()
         await nursery.start(run_whole, again, {})  # it knows nobody: the others must come
         await until(lambda: is_in_touch(again, nodes[0]) and is_in_touch(again, nodes[2]))
-        assert trio.current_time() - started_s < 2.5
+        assert trio.current_time() - started_s < LOOK_UP_AFTER_S  # dialled where it was
         left = [event for event in nodes[0].events.tail() if event["name"] == "peer_left"]
         assert [event["peer_id"] for event in left] == [again.peer_id]
         nursery.cancel_scope.cancel()

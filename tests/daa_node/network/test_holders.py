@@ -21,7 +21,7 @@ async def test_a_holder_is_found_dialled_and_named_once_a_search() -> None:
         await until(lambda: hub.welcomed(ahead) and hub.welcomed(laggard))
         nursery.start_soon(Holders(ahead.transport, ahead.directory).tell, lambda: HERE)
         dht = hub.transport._parts.dht  # type: ignore[union-attr]
-        await until(lambda: bool(dht.provider_store.providers), 10)
+        await until(lambda: bool(dht.provider_store.providers))
 
         laggard.directory.learn(ahead.own.current())  # as gossip or the DHT's records bring it
         await laggard.transport.hang_up(ahead.peer_id)  # the DHT may have been quick

@@ -90,6 +90,11 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "nodes.1.nat: `nat` takes `fidelity: process`",
         ),
         (
+            "fidelity: heap\nwork: {kind: gossip}\nnodes: [{limits: {upload_mbit_s: 5}}]\n",
+            "4:10:",
+            "nodes.0.limits: `limits` are settings of daemons",
+        ),
+        (
             "fidelity: process\nchanges: [{kind: leave, at_s: 1, node: 1}]\n",
             "1:1:",
             "`changes` take `fidelity: light` or `trio`",

@@ -68,14 +68,14 @@ def test_of_two_that_want_one_file_at_a_time_one_makes_it(tmp_path: Path) -> Non
         calls.append(scratch)
         begun.set()
         scratch.write_bytes(TEXT)
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     def want() -> None:
         found.append(kept_or_made(tmp_path / "cache", "a", ".b", "try", make))
 
     threads = [threading.Thread(target=want) for _ in range(2)]
     threads[0].start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     threads[1].start()
     threads[1].join(0.2)
     assert threads[1].is_alive()  # it waits

@@ -51,7 +51,7 @@ def test_who_is_asked_to_end_takes_along_what_it_has_made(
     program = HOLDER.format(while_held="time.sleep(60)")
     with holding(program, own_folder) as holder:
         holder.send_signal(how)
-        assert holder.wait(10) != 0
+        assert holder.wait(60) != 0
         assert list(own_folder.iterdir()) == []
 
 
@@ -60,7 +60,7 @@ def test_what_a_cut_off_end_leaves_goes_with_the_next_start(own_folder: Path) ->
     cut = "import shutil; shutil.rmtree = lambda *_, **__: signal.raise_signal(signal.SIGINT)"
     program = "import signal\n" + HOLDER.format(while_held=cut)
     with holding(program, own_folder) as holder:
-        assert holder.wait(10) != 0
+        assert holder.wait(60) != 0
     (left,) = own_folder.iterdir()
     assert leftovers.clear_dead() == [str(left)]
     assert list(own_folder.iterdir()) == []

@@ -56,6 +56,17 @@ def test_classes_differ_in_stake_speed_and_role(tmp_path: Path) -> None:
     )
 
 
+def test_a_class_has_its_own_limits_in_its_settings(tmp_path: Path) -> None:
+    nodes = [{"count": 1}, {"name": "capped", "count": 1, "limits": {"upload_mbit_s": 5}}]
+    natures = made(scenario(nodes=nodes), tmp_path)
+    told = ["\n  upload_mbit_s: 5.0\n" in settings_of(nature) for nature in natures]
+    assert told == [False, True]
+
+
+def settings_of(nature: Nature) -> str:
+    return (nature.directory / "config.yaml").read_text()
+
+
 def test_trainers_are_in_the_genesis_and_do_not_vote(tmp_path: Path) -> None:
     nodes = [{"count": 3}, {"name": "trainer", "count": 2, "role": "trainer"}]
     natures = made(scenario(nodes=nodes), tmp_path)
