@@ -36,7 +36,7 @@ REQUEST = (
 )
 ASKED_IDS_MAX = 4
 ANSWER_BYTES_MAX = 16 * ASKED_IDS_MAX
-ANSWER_COST_BYTES = 32 * 1024  # of our disk: two manifests for each vertex
+ANSWER_COST_BYTES = 32 * 1024  # of our disk: the vertices
 COPYING = "copying"  # a kind of the work store: states on their way
 COPIES = 3  # of each: two may be lost in one night
 NEWEST = 2  # whole states that are looked after: who comes back lands on one of these
@@ -92,8 +92,18 @@ class Replication:
 
     async def answer(self, body: bytes) -> bytes:
         """Which of these vertices have a whole state here. Raises PeerFault and StorageFailed."""
-        held = [await self._holds(vertex_id) for vertex_id in asked_vertices(body)]
+        held = [await self._shows(vertex_id) for vertex_id in asked_vertices(body)]
         return canonical.encode(list(held))
+
+    async def _shows(self, vertex_id: VertexId) -> bool:
+        """As `_holds`, by names alone.
+
+        Manifests of a large model take long to read, and any member may ask again and again.
+        """
+        vertex = None if vertex_id in self._broken else await self._chain.vertex(vertex_id)
+        has = self._chain.store.has_record
+        roots = () if vertex is None else (vertex.model_root, vertex.outer_state_root)
+        return vertex is not None and all([await has(MANIFESTS, root.hex()) for root in roots])
 
     async def run(self, wait_s: float) -> None:
         """Look now and then, after `wait_s` at first. Until cancelled."""
