@@ -1,6 +1,6 @@
 """The parts of one node that keep its history whole, with what others hold of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 
 from daa_dag.chunking import Manifest
 from daa_dag.ids import NodeId
@@ -78,15 +78,30 @@ class HistoryWiring:
             raise Unavailable(f"{node.hex()[:8]} is not connected")
         return await self._requests.ask(peer_id, name, body, answer_bytes_max)
 
-    async def _fetch(self, want: Want, open_writer: OpenWriter, deadline_s: float) -> Manifest:
+    async def _fetch(
+        self, want: Want, open_writer: OpenWriter, deadline_s: float, holders: Collection[NodeId]
+    ) -> Manifest:
+        members = self.lenders.members()
+        is_honest = self._contacts.one_is_honest
         return await self._fetcher.fetch(
             want,
-            self._sources(self.lenders.members()),
+            self._sources(members),
             open_writer,
             deadline_s,
-            are_enough=self._contacts.one_is_honest,
+            are_enough=lambda declined: is_hopeless({*members} - declined, holders, is_honest),
         )
 
     def _sources(self, nodes: Sequence[NodeId]) -> list[Source]:
         found = [(node, self._contacts.peer_of(node)) for node in nodes]
         return [Source(node, peer_id) for node, peer_id in found if peer_id is not None]
+
+
+def is_hopeless(
+    left: Set[NodeId], holders: Collection[NodeId], one_is_honest: Callable[[Set[NodeId]], bool]
+) -> bool:
+    """Whether those who have not declined may all be liars that never answer.
+
+    What comes back is held by few, and some honest ones that lack it say nothing about these.
+    `holders` say that they have it.
+    """
+    return left.isdisjoint(holders) and not one_is_honest(left)

@@ -8,7 +8,7 @@ refused and held against it, and the next member is asked. Nothing here is trust
 one that the chain itself names.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -43,8 +43,8 @@ class Lenders:
     members: Callable[[], Sequence[NodeId]]  # within reach, in the order in which to ask
     # The answer to a request of a member, by its name. Raises Unavailable and PeerFault.
     ask: Callable[[NodeId, str, bytes, int], Awaitable[bytes]]
-    # A blob out of theirs; raises as BlobFetcher.fetch.
-    fetch: Callable[[Want, OpenWriter, float], Awaitable[Manifest]]
+    # A blob out of theirs, some of whom say that they hold it; raises as BlobFetcher.fetch.
+    fetch: Callable[[Want, OpenWriter, float, Collection[NodeId]], Awaitable[Manifest]]
     fault: Callable[[NodeId, PeerFault], None]
     validators: Validators  # of all epochs up to now
     delta_bytes_max: int
@@ -177,7 +177,7 @@ class Repair:
 
     async def _fetched(self, want: Want, open_writer: OpenWriter) -> Manifest | None:
         try:
-            return await self._lenders.fetch(want, open_writer, FETCH_S_MAX)
+            return await self._lenders.fetch(want, open_writer, FETCH_S_MAX, ())
         except (Unavailable, PeerFault):  # nobody has it, or all that was shown is too large
             return None
 

@@ -36,7 +36,7 @@ REQUEST = (
 )
 ASKED_IDS_MAX = 4
 ANSWER_BYTES_MAX = 16 * ASKED_IDS_MAX
-ANSWER_COST_BYTES = 32 * 1024  # of our disk: two manifests for each vertex
+ANSWER_COST_BYTES = 32 * 1024  # of our disk: the vertices
 COPYING = "copying"  # a kind of the work store: states on their way
 COPIES = 3  # of each: two may be lost in one night
 NEWEST = 2  # whole states that are looked after: who comes back lands on one of these
@@ -50,7 +50,7 @@ class Wanted:
     """A whole state that there should be copies of, and who holds it, as far as we know."""
 
     vertex: Vertex
-    holders: int
+    holders: tuple[NodeId, ...]
     is_ours: bool  # to fetch
 
 
@@ -92,8 +92,18 @@ class Replication:
 
     async def answer(self, body: bytes) -> bytes:
         """Which of these vertices have a whole state here. Raises PeerFault and StorageFailed."""
-        held = [await self._holds(vertex_id) for vertex_id in asked_vertices(body)]
+        held = [await self._shows(vertex_id) for vertex_id in asked_vertices(body)]
         return canonical.encode(list(held))
+
+    async def _shows(self, vertex_id: VertexId) -> bool:
+        """As `_holds`, by names alone.
+
+        Manifests of a large model take long to read, and any member may ask again and again.
+        """
+        vertex = None if vertex_id in self._broken else await self._chain.vertex(vertex_id)
+        has = self._chain.store.has_record
+        roots = () if vertex is None else (vertex.model_root, vertex.outer_state_root)
+        return vertex is not None and all([await has(MANIFESTS, root.hex()) for root in roots])
 
     async def run(self, wait_s: float) -> None:
         """Look now and then, after `wait_s` at first. Until cancelled."""
@@ -118,7 +128,7 @@ class Replication:
             wanted = await self._judge(vertex)
             if wanted.is_ours:
                 await self._fetch(wanted)
-            elif wanted.holders < COPIES:
+            elif len(wanted.holders) < COPIES:
                 left.add(vertex.vertex_id)
         self._left = frozenset(left)
 
@@ -163,21 +173,20 @@ class Replication:
         """Ask the first in line; as many as can change what we do."""
         members = [*self._lenders.members(), self._me]
         body = canonical.encode([vertex.vertex_id])
-        holders = lacking_before = 0
-        is_before = True
+        holders, lacking_before, is_before = list[NodeId](), 0, True
         for node in in_line(vertex.vertex_id, members)[:IN_LINE_MAX]:
             if node == self._me:
                 is_before = False
             elif await self._is_held_by(node, body):
-                holders += 1
+                holders.append(node)
             else:
                 lacking_before += is_before
-            if holders >= COPIES:
+            if len(holders) >= COPIES:
                 break
         if vertex.vertex_id in self._left:
             lacking_before = 0  # they have had their look
-        is_ours = not is_before and lacking_before < COPIES - holders
-        return Wanted(vertex, holders, is_ours)
+        is_ours = not is_before and lacking_before < COPIES - len(holders)
+        return Wanted(vertex, tuple(holders), is_ours)
 
     async def _is_held_by(self, node: NodeId, body: bytes) -> bool:
         """False for whoever does not answer: a copy that cannot be had is none."""
@@ -206,6 +215,7 @@ class Replication:
                     Want(SNAPSHOTS, root, size_bytes),
                     lambda manifest: work.begin_blob(COPYING, manifest),
                     FETCH_S_MAX,
+                    wanted.holders,
                 )
         except (Unavailable, PeerFault) as failure:
             self._tell(wanted, str(failure))
@@ -217,7 +227,10 @@ class Replication:
         self._broken -= {vertex.vertex_id}
         wall_s = round(trio.current_time() - started_s, 4)
         self._log.emit(
-            events.SNAPSHOT_COPIED, height=vertex.height, holders=wanted.holders, wall_s=wall_s
+            events.SNAPSHOT_COPIED,
+            height=vertex.height,
+            holders=len(wanted.holders),
+            wall_s=wall_s,
         )
 
     async def _rots(self, root: BlobRoot) -> bool:
@@ -232,7 +245,7 @@ class Replication:
         vertex = wanted.vertex
         if vertex.vertex_id not in self._told:
             self._told |= {vertex.vertex_id}
-            holders = wanted.holders
+            holders = len(wanted.holders)
             self._log.emit(events.COPIES_LACK, height=vertex.height, holders=holders, why=why)
 
 

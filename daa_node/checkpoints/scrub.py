@@ -20,7 +20,6 @@ from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
     DELTAS,
-    MANIFESTS,
     VERTICES,
     exec_name,
     final_name,
@@ -241,34 +240,29 @@ class Scrub:
         try:
             manifest = await store.blob_manifest(DELTAS, root)
             if manifest is None:
-                if await store.has_record(DELTAS, root.hex()):
-                    raise StorageFailed(f"{MANIFESTS}/{root.hex()} is missing or damaged")
-                if not await self._is_lost(vertex):
+                if not await self._is_wanted(vertex):
                     return  # let go, or of a vertex that was taken over without it
-                raise StorageFailed(f"{DELTAS}/{root.hex()} is missing")
+                raise StorageFailed(f"{DELTAS}/{root.hex()} is missing, or its manifest is damaged")
             for index, digest in enumerate(manifest.digests):
                 if digest_of(await store.read_chunk(DELTAS, root, index)) != digest:
                     raise StorageFailed(f"{DELTAS}/{root.hex()} is damaged in chunk {index}")
                 await self._pause(manifest.sizes[index])
             self._delta_below = root
         except StorageFailed as failure:
-            await self._chain.groups.settle()
             if await self._is_wanted(vertex):
                 await self._wrong(failure, mend)
 
     async def _is_wanted(self, vertex: Vertex) -> bool:
-        """Whether a good delta belongs in the place of a bad one, or of none: it was not let go."""
-        is_here = await self._chain.store.has_record(DELTAS, vertex.delta_root.hex())
-        return is_here or await self._is_lost(vertex)
+        """Whether a good delta belongs in the place of a bad one, or of none.
 
-    async def _is_lost(self, vertex: Vertex) -> bool:
-        """Whether this delta should be here: what is let go are always the lowest ones."""
+        What is let go are always the lowest ones.
+        """
+        store = self._chain.store
+        await self._chain.groups.settle()
+        if await store.has_record(DELTAS, vertex.delta_root.hex()):
+            return True
         below = self._delta_below
         if below is None or vertex.height > (await self._chain.newest()).height:
-            return False
-        await self._chain.groups.settle()
-        store = self._chain.store
-        if await store.has_record(DELTAS, vertex.delta_root.hex()):
             return False
         return await store.has_record(DELTAS, below.hex())
 

@@ -1,6 +1,6 @@
 """Members that lend what lies in their chains, in one process; one of them may lie."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -49,7 +49,9 @@ async def lent_by(
             sources.append(bulk.add(name, server.serve))
         fetcher = BlobFetcher(ASKED_ONE, bulk, blame)
 
-        async def fetch(want: Want, open_writer: OpenWriter, deadline_s: float) -> Manifest:
+        async def fetch(
+            want: Want, open_writer: OpenWriter, deadline_s: float, _holders: Collection[NodeId]
+        ) -> Manifest:
             return await fetcher.fetch(want, sources, open_writer, deadline_s, are_enough=bool)
 
         yield Lenders(

@@ -7,7 +7,8 @@ import trio
 
 from daa_dag.retention import Prunable, Retention, below, floor_for
 from daa_node.checkpoints import quota
-from daa_node.checkpoints.quota import Level
+from daa_node.checkpoints.held import Held
+from daa_node.checkpoints.quota import Level, within_bytes
 from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.checkpoints.verify import verify_chain
@@ -181,6 +182,32 @@ def test_what_a_disk_has_lost_of_old_states_keeps_no_others(tmp_path: Path, heig
         assert await maker.chain.snapshot(maker.newest) is not None
 
     trio.run(run)
+
+
+def test_it_goes_on_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States share chunks, and then free less than they take."""
+    maker = make_chain(tmp_path, 6)
+
+    def too_much(held: Held) -> dict[int, int]:
+        return dict.fromkeys(held.snapshots, 10**9)
+
+    async def run() -> None:
+        await maker.open()
+        monkeypatch.setattr(Held, "snapshot_bytes", too_much)
+        host = Host(maker, 2**14)
+        await host.snapshots.quota.look()
+        assert host.names().count("storage_let_go") == 1
+        assert len(await maker.store.blob_roots("deltas")) == 0
+
+    trio.run(run)
+
+
+def test_whoever_is_far_behind_takes_no_more_than_there_is_room_for() -> None:
+    assert within_bytes(Retention(256), 10, 80, 8) == Retention(256)
+    bound = Retention(bytes_max=4000)
+    assert within_bytes(bound, 10, 80, 8).vertices_restorable == 100  # of 20 bytes, in a half
+    assert within_bytes(Retention(50, bytes_max=4000), 10, 80, 8).vertices_restorable == 50
+    assert within_bytes(bound, 10**6, 80, 8).vertices_restorable == 8  # or no state is below it
 
 
 def test_a_disk_that_fails_is_told_of_once_and_tried_again_later(

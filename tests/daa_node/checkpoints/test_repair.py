@@ -15,6 +15,7 @@ from daa_node.checkpoints.layout import KINDS
 from daa_node.checkpoints.records import asked_record
 from daa_node.checkpoints.repair import Repair
 from daa_node.checkpoints.scrub import Scrub
+from daa_node.checkpoints.snapshot_files import snapshot_names
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import PeerFault
@@ -27,6 +28,7 @@ from tests.daa_node.checkpoints.little_chain import (
     certificate_of,
     files_under,
     make_chain,
+    put_blob,
 )
 
 ROUNDS = 7
@@ -311,6 +313,76 @@ def test_deltas_that_were_let_go_are_not_missed(others: ChainMaker, ours: ChainM
         passes = Passes(ours, {"others": others})
         assert await passes.run() == []
         assert passes.told == [("chain_scrubbed", "")]
+
+    trio.run(run)
+
+
+def test_what_is_let_go_while_it_comes_is_not_put_back(
+    others: ChainMaker, ours: ChainMaker
+) -> None:
+    """A large delta may take an hour; what lies below all that is kept is never looked at again."""
+
+    async def run() -> None:
+        await ours.open()
+        vertex_id = await ours.chain.heights.at(2)
+        assert vertex_id is not None
+        vertex = await ours.chain.vertex(vertex_id)
+        assert vertex is not None
+        manifests = await ours.chain.snapshot(vertex)
+        assert manifests is not None
+        names = {f"deltas/{vertex.delta_root.hex()}", *snapshot_names([manifests])}
+        await ours.chain.groups.drop(sorted(names))
+        before = contents(ours)
+
+        async def is_wanted() -> bool:
+            return False
+
+        async with lent_by({"others": others}, []) as lenders:
+            mends = Repair(ours.chain, lenders)
+            assert not await mends.delta(vertex.delta_root, is_wanted)
+            assert not await mends.manifest(vertex.model_root)
+            await mends.chunks(manifests[0], [0])
+        assert contents(ours) == before
+        assert await ours.work.blob_roots("repairs") == []
+
+    trio.run(run)
+
+
+def test_certificates_that_go_while_their_epoch_is_read_are_not_missed(ours: ChainMaker) -> None:
+    """All of an epoch go in one write, and one after the other."""
+
+    async def run() -> None:
+        await ours.open()
+        await ours.chain.look_up()
+        names = []
+        for height in (1, 2, 3):  # an epoch
+            vertex_id = await ours.chain.heights.at(height)
+            assert vertex_id is not None
+            names.append(f"{vertex_id.hex()}.exec")
+        for name in names[:2]:
+            await ours.store.delete_record("certificates", name)
+        groups = ours.chain.groups
+        settle = groups.settle
+
+        async def finish() -> None:
+            await settle()
+            await ours.store.delete_record("certificates", names[2])
+
+        groups.settle = finish  # type: ignore[method-assign]
+        assert await Passes(ours, {}).run() == []
+
+    trio.run(run)
+
+
+def test_what_a_killed_process_had_fetched_goes(others: ChainMaker, ours: ChainMaker) -> None:
+    async def run() -> None:
+        await ours.open()
+        manifest = await ours.store.blob_manifest("deltas", others.newest.delta_root)
+        assert manifest is not None
+        payload = await others.store.view_blob("deltas", manifest.root)
+        await put_blob(ours.work, "repairs", manifest, bytes(payload))
+        assert await Passes(ours, {"others": others}).run() == []
+        assert await ours.work.blob_roots("repairs") == []
 
     trio.run(run)
 

@@ -302,6 +302,30 @@ def test_a_state_with_a_damaged_manifest_is_none_and_comes_anew(
     assert verify_chain(maker.chain_directory, FACTS).problems == []
 
 
+def test_an_answer_reads_no_manifest(others: ChainMaker, tmp_path: Path) -> None:
+    """Those of a large model take long, and any member may ask again and again."""
+    maker = ours(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await others.open()
+        member = Member(maker)
+        await member.look(others, [], {})
+        record, read = maker.store.get_record, list[str]()
+
+        async def noting(kind: str, name: str) -> bytes | None:
+            read.append(kind)
+            return await record(kind, name)
+
+        maker.store.get_record = noting  # type: ignore[method-assign]
+        for height, held in ((6, True), (5, False)):
+            asked = canonical.encode([(await snapshot_at(maker, height)).vertex_id])
+            assert decode_held(await member.replication.answer(asked)) is held
+        assert set(read) == {"vertices"}
+
+    trio.run(run)
+
+
 def test_what_came_for_nobody_any_more_goes(others: ChainMaker, tmp_path: Path) -> None:
     """A state of which one half came may be out of date before the other one comes."""
     maker = ours(tmp_path)
