@@ -21,6 +21,7 @@ from daa_dag.ids import BlockId
 from daa_dag.sizes import NOTHING, blob, fields, items
 from daa_node.checkpoints import epochs
 from daa_node.checkpoints.chain import ChainStore, final_block_of
+from daa_node.checkpoints.long_epochs import bytes_of
 from daa_node.checkpoints.pages import (
     PAGE_BLOCKS_MAX,
     PART_BLOCKS_MAX,
@@ -146,14 +147,15 @@ async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
 
 
 async def _epochs_after(chain: ChainStore, block_id: BlockId) -> list[Page]:
-    """Those above the block that are over, of which each fits into an answer; or the top of one."""
-    found: list[Page] = []
-    while len(found) < epochs.EPOCHS_MAX:
+    """Those above the block that are over, as many as fill an answer; or the top of one."""
+    found, size_bytes = list[Page](), 0
+    while len(found) < epochs.EPOCHS_MAX and size_bytes <= epochs.FILLED_BYTES:
         page = await _epoch_above(chain, block_id)
         closing = None if page is None else epochs.closing_of(page)
         if page is None or closing is None or (found and not epochs.follows(page, block_id)):
             break
         found.append(page)
+        size_bytes += bytes_of(page)
         if not epochs.follows(page, block_id):
             break
         block_id = closing.id

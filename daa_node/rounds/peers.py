@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+import trio
+
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, cut
@@ -32,6 +34,10 @@ FIRST_FETCH_DELTAS = 14
 DELTA_DEADLINE_S = 120.0
 BOUNDARY_DEADLINE_S = 60.0  # or a window, if that is longer; its author keeps it for some rounds
 STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this one has got
+# Parts of an epoch are read faster than a member's share of another is earned (see shares). Refused
+# so soon, an asker waits for what one part costs, and not for whoever else is out of breath too.
+REFUSED_S = 1.0
+EARNED_S = 1.0
 SLOWEST_BYTES_PER_S = 1.1e6  # a home's link upwards; what is large has as long as it takes there
 
 
@@ -205,6 +211,13 @@ class Peers:
         bytes_max = epochs.answer_bytes_max(validators.limits)
 
         async def ask(body: bytes) -> bytes:
+            began_s = trio.current_time()
+            try:
+                return await self._requests.ask(peer_id, epochs.REQUEST, body, bytes_max)
+            except Unavailable:
+                if trio.current_time() - began_s > REFUSED_S:
+                    raise
+            await trio.sleep(EARNED_S)
             return await self._requests.ask(peer_id, epochs.REQUEST, body, bytes_max)
 
         return await self._long_epochs.shown(ask, tip, validators)

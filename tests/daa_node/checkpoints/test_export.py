@@ -1,5 +1,7 @@
 """What is exported loads in plain torch and is exactly what was certified; listings say what is."""
 
+import errno
+import os
 import shutil
 import tracemalloc
 from dataclasses import replace
@@ -13,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from daa_dag.retention import Retention
-from daa_node.checkpoints.beside import room_beside
+from daa_node.checkpoints.beside import room_beside, written_whole
 from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import Room, export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
@@ -83,6 +85,7 @@ def test_an_export_loads_in_plain_torch_and_is_the_certified_state(
     for name, tensor in expected.items():
         assert loaded[name].dtype == torch.float32
         assert torch.equal(loaded[name], tensor), name
+    assert int.from_bytes(target.read_bytes()[:8], "little") % 8 == 0, "tensors can be mapped"
     with safe_open(target, "pt") as file:
         metadata = file.metadata()
     assert metadata["vertex_id"] == vertex.vertex_id.hex()
@@ -215,6 +218,20 @@ def test_an_export_that_cannot_be_written_leaves_nothing(maker: ChainMaker, tmp_
     for wrong in (tmp_path / "missing" / "model", tmp_path / "file" / "model"):
         with pytest.raises(UserError, match=f"{wrong.parent} is no directory: make it"):
             export_safetensors(wrong, state, RULES, CHAIN_ID, vertex)
+
+
+def test_what_is_cut_off_has_no_name(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+
+    def write() -> None:
+        with written_whole(target) as partial:
+            partial.write_text("a half")
+            assert not target.exists()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(UserError, match="No space"):
+        write()
+    assert files_under(tmp_path) == []
 
 
 def test_a_listing_names_every_vertex_with_its_signers_and_what_is_held(maker: ChainMaker) -> None:

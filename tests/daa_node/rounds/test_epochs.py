@@ -95,6 +95,16 @@ async def test_an_answer_has_a_limit_and_more_than_that_is_no_answer(others: Cha
         await Pages(others.chain).epochs_after(bytes(96))
 
 
+async def test_no_more_epochs_are_read_than_fill_an_answer(
+    others: ChainMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member pays for what is read, and is told to wait for that."""
+    monkeypatch.setattr(epochs, "FILLED_BYTES", 1)
+    before = others.chain.blocks_read
+    (page,) = await shown(others)
+    assert others.chain.blocks_read - before < 2 * len(page.blocks)
+
+
 async def test_committees_that_have_grown_out_of_our_limits_are_no_lie(others: ChainMaker) -> None:
     """Their epochs are asked for again by who has followed the committee up to there."""
     first, second, *_ = await shown(others)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
@@ -19,13 +21,24 @@ from daa_node.checkpoints.epochs import closing_of, decode_epochs
 from daa_node.checkpoints.layout import KINDS
 from daa_node.checkpoints.long_epochs import LongEpochs
 from daa_node.checkpoints.page_server import Pages, page_after
-from daa_node.checkpoints.pages import Ask, Part, check_page, decode_part, page_value, part_value
+from daa_node.checkpoints.pages import (
+    PAGE_BLOCKS_MAX,
+    Ask,
+    Part,
+    check_page,
+    decisions,
+    decode_part,
+    page_value,
+    part_value,
+)
 from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.scrub import Scrub
 from daa_node.checkpoints.thinning import thin
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.validators import Validators
+from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
+from daa_node.rounds.peers import Peers, Sizes
 from tests.daa_node.checkpoints.little_chain import FACTS, KEYS, ChainMaker
 from tests.daa_node.checkpoints.verified import verify
 from tests.daa_node.rounds.test_asking_holders import STRANGER, runner_among
@@ -85,12 +98,14 @@ class Around(FarBehind):
     def __init__(self, others: ChainMaker, laggard: ChainMaker) -> None:
         super().__init__(others, laggard)
         self._held = LongEpochs()
+        self.deltas: list[bytes] = []
 
     async def ask_epochs(self, node: NodeId, tip: Block, validators: Validators) -> list[Page]:
         self.epochs_asked += 1
         return await self._held.shown(asking(self._others.chain, []), tip, validators)
 
     async def fetch_delta(self, root: bytes, node: NodeId) -> None:
+        self.deltas.append(root)
         await super().fetch_delta(root, STRANGER)  # type: ignore[arg-type]
 
 
@@ -106,6 +121,8 @@ async def joined(served: ChainMaker, directory: Path, far_below: int) -> ChainMa
         await catch_up.follow_on()
     newcomer.newest = runner.newest
     assert not around.blamed
+    if await page_after(served.chain, served.genesis.id) is None:
+        assert len(around.deltas) < EPOCH_ROUNDS, "of so many at once none is replayed"
     return newcomer
 
 
@@ -141,6 +158,13 @@ async def test_a_long_epoch_comes_in_bounded_parts_with_one_certificate(
     assert not more
     assert len(asked) == EPOCH_ROUNDS / 4
     check_page(page, pruned.genesis, pruned.first, LONG.validators())
+    (top,) = decode_epochs(await Pages(pruned.chain).epochs_after(asked[0]), LIMITS)
+    parts = [
+        decode_part(await Pages(pruned.chain).epochs_after(body), LIMITS) for body in asked[1:]
+    ]
+    for part in (top, *parts):
+        assert part is not None
+        assert decisions(part.blocks) == PAGE_BLOCKS_MAX  # one more may be too large for others
     assert len(page.vertices) == EPOCH_ROUNDS
     assert all(proof is None for _, proof in page.vertices)
 
@@ -377,6 +401,34 @@ async def test_what_leads_to_where_we_stood_is_held_no_longer(pruned: ChainMaker
         asked.clear()
         await held.shown(honest, tip, LONG.validators())
         assert len(asked) == asks
+
+
+@pytest.mark.parametrize("late_s", [0.0, ANSWER_TIMEOUT_S])
+def test_whoever_is_out_of_breath_is_given_a_moment_and_who_is_silent_none(
+    pruned: ChainMaker, late_s: float
+) -> None:
+    asked, honest = list[bytes](), asking(pruned.chain, [])
+
+    async def ask(_peer: object, _name: str, body: bytes, _bytes_max: int) -> bytes:
+        asked.append(body)
+        if asked.count(body) == 1 and len(asked) > 1:
+            await trio.sleep(late_s)
+            raise Unavailable("busy: ask again in 0.3 s")
+        return await honest(body)
+
+    async def run() -> None:
+        known = SimpleNamespace(members=set, me=STRANGER, peer_of=lambda _node: "a peer")
+        parts = (cast(Any, None), cast(Any, SimpleNamespace(ask=ask)), cast(Any, known))
+        peers = Peers(*parts, cast(Any, None), Sizes(LIMITS, 0, 0.0, ()))
+        if late_s:
+            with pytest.raises(Unavailable, match="busy"):
+                await peers.ask_epochs(STRANGER, pruned.genesis, LONG.validators())
+            assert len(asked) == 2
+        else:
+            (page,) = await peers.ask_epochs(STRANGER, pruned.genesis, LONG.validators())
+            assert len(page.vertices) == EPOCH_ROUNDS
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 async def test_who_lacks_the_rest_of_an_epoch_is_no_liar(pruned: ChainMaker) -> None:
