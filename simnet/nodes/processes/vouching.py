@@ -2,8 +2,9 @@
 
     waiting --it says that it is a trainer--> on the roll
 
-Asked again every few seconds: whoever was asked may have crashed. Of a process that stands still
-nobody asks anything: it would answer when it goes on.
+Asked again every few seconds: whoever was asked may have crashed. Where one refuses or is gone, as
+one that vouches for as many as it may, the next one is asked. Of a process that stands still nobody
+asks anything: it would answer when it goes on.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ class Vouching:
             for node in cluster.nodes
             if scenario.group_of(node.index).role == "validator" and node.nature.liar is None
         ]
+        self._turns = dict.fromkeys(self._waiting, 0)  # how many members did nothing for each
         self._next_ns = 0
 
     def look(self, now_ns: int) -> None:
@@ -43,8 +45,9 @@ class Vouching:
         self._next_ns = now_ns + EVERY_NS
         self._waiting = [at for at in self._waiting if not self._is_on_the_roll(self._nodes[at])]
         for at in self._waiting:
-            member = self._members[at % len(self._members)]
-            self._said(member, "vouch", trainer=self._nodes[at].nature.node_id)
+            member = self._members[(at + self._turns[at]) % len(self._members)]
+            if not self._said(member, "vouch", trainer=self._nodes[at].nature.node_id):
+                self._turns[at] += 1
 
     def _is_on_the_roll(self, node: Node) -> bool:
         return self._said(node, "status").get("part") == "trainer"

@@ -110,7 +110,7 @@ def killed_run(
 
 def finished_run(directory: Path, journal: str, views: int) -> list[dict[str, object]]:
     command = [sys.executable, "-c", CHILD, str(directory), journal, str(views)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return list(lines_of(done.stdout))
 
 

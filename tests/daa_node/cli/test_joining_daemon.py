@@ -27,7 +27,7 @@ JOB = TINY.model_copy(
         "end": EndConfig(rounds=100_000),
     }
 )
-JOINED_S = 240.0  # many processes on few cores; some twenty seconds where nobody else computes
+JOINED_S = 600.0  # many processes on few cores; some twenty seconds where nobody else computes
 
 
 def events_of(node: Path) -> list[dict[str, Any]]:

@@ -53,8 +53,8 @@ def test_no_process_outlives_the_one_that_ordered_the_work(number: signal.Signal
         assert time.monotonic() < until_s
         time.sleep(0.05)
     ordering.send_signal(number)
-    ordering.wait(timeout=30)
-    gone, alive = psutil.wait_procs(workers, timeout=30)
+    ordering.wait(timeout=120)
+    gone, alive = psutil.wait_procs(workers, timeout=120)
     assert (len(gone), alive) == (2, [])
     with pytest.raises(ProcessLookupError):  # nor has anybody come in their place
         os.killpg(ordering.pid, 0)

@@ -16,13 +16,16 @@ class Doors:
     def __init__(self) -> None:
         self.parts = {"4": "observer", "5": "observer"}
         self.vouched: list[tuple[str, object]] = []
+        self.refuse = {"3"}
 
     def ask(self, path: Path, command: str, **words: object) -> dict[str, Any]:
         name = path.parent.name
         if command == "status":
             return {"part": self.parts[name]}
         self.vouched.append((name, words["trainer"]))
-        raise UserError("it has vouched for as many as it may")
+        if name in self.refuse:
+            raise UserError("it vouches for as many as it may")
+        return {"vouched": True}
 
 
 def world(admission: str) -> tuple[Doors, Any, Vouching]:
@@ -58,11 +61,12 @@ def test_an_honest_member_vouches_for_each_until_it_trains() -> None:
     assert len(doors.vouched) == 2
     doors.parts["4"] = "trainer"
     vouching.look(EVERY_NS)
-    assert doors.vouched[2:] == [("3", "id 5")]
-    doors.parts["5"] = "trainer"
     vouching.look(2 * EVERY_NS)
+    assert doors.vouched[2:] == 2 * [("0", "id 5")]  # the one before has refused
+    doors.parts["5"] = "trainer"
     vouching.look(3 * EVERY_NS)
-    assert len(doors.vouched) == 3
+    vouching.look(4 * EVERY_NS)
+    assert len(doors.vouched) == 4
 
 
 def test_who_is_down_or_stands_still_is_asked_nothing() -> None:
@@ -70,6 +74,8 @@ def test_who_is_down_or_stands_still_is_asked_nothing() -> None:
     nodes[2].pid, nodes[3].is_paused = None, True
     vouching.look(0)
     assert doors.vouched == []
+    vouching.look(EVERY_NS)
+    assert doors.vouched == [("0", "id 5")]
 
 
 def test_where_nobody_vouches_nobody_is_asked() -> None:

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from simnet.nodes.virtual.world import run_virtual
+from simnet.world.determinism import Trace
+from simnet.world.scenario import Scenario
+
 pytestmark = pytest.mark.long
 
 PROGRAM = """
@@ -58,7 +62,7 @@ def said_by(program: str, arguments: Sequence[str], hash_seed: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=600,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )
     assert done.returncode == 0, done.stderr
@@ -69,6 +73,27 @@ def test_a_seed_is_one_trace_in_every_process() -> None:
     first = run(1, "1")
     assert len(first.split()) == 2
     assert first == run(1, "2")
+
+
+def test_another_seed_is_another_run_of_the_same_scenario() -> None:
+    told = [word for seed in (1, 2) for word in brief(seed)]
+    assert len(set(told)) == len(told) == 4
+
+
+def brief(seed: int) -> list[str]:
+    """Trace hash and final root of one round."""
+    scenario = Scenario.model_validate(
+        {
+            "name": "brief",
+            "fidelity": "light",
+            "seed": seed,
+            "duration_s": 60,
+            "nodes": [{"count": 3}],
+            "work": {"kind": "training", "rounds": 1, "inner_steps_max": 5},
+        }
+    )
+    outcome = run_virtual(scenario, Trace())
+    return [outcome.trace_hash, *outcome.final_roots]
 
 
 def test_a_drawn_cluster_in_trouble_leaves_a_trace_of_its_own_however_sets_are_ordered() -> None:
