@@ -124,12 +124,13 @@ class Quota:
         self.standing = Standing(now.chain_bytes, now.work_bytes, now.bytes_max, level)
         if level is before:
             return
-        told = {"bytes": now.bytes, "bytes_max": now.bytes_max}
+        held, most = now.bytes, now.bytes_max
         match level:
             case Level.NEAR if before is Level.ROOM:
-                self._log.emit(events.STORAGE_NEAR, **told)
+                self._log.emit(events.STORAGE_NEAR, bytes=held, bytes_max=most)
             case Level.OVER:
-                self._log.emit(events.STORAGE_OVER, **told, why=self._why_over())
+                why = self._why_over()
+                self._log.emit(events.STORAGE_OVER, bytes=held, bytes_max=most, why=why)
             case _:
                 pass
 

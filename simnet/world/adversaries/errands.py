@@ -24,9 +24,10 @@ from daa_consensus.enrolment import Enrolment, encode_enrolment
 from daa_consensus.operations import Operation, encode_operation
 from daa_dag import canonical
 from daa_dag.errors import DagError
-from daa_dag.ids import BlockId, ChainId
+from daa_dag.ids import BlockId, ChainId, VertexId
 from daa_node.agreement import enrolment_requests, invitations, membership_requests, messages
-from daa_node.checkpoints import epochs, pages
+from daa_node.checkpoints import epochs, pages, records, replication
+from daa_node.checkpoints.layout import FINAL_SUFFIX, PROOFS
 from daa_node.disputes import court, openings, second_looks
 from daa_node.disputes.charge import SAID_BYTES_MAX, decode_opening
 from daa_node.errors import PeerFault, Unavailable
@@ -72,6 +73,19 @@ def _epochs_or_a_part(mind: Mind) -> bytes:
     return b"".join(mind.composer.made(BlockId) for _ in range(mind.chance.randint(1, 2)))
 
 
+def _record(mind: Mind) -> bytes:
+    """One of a chain by its name, with each ending that any kind has."""
+    kind = mind.chance.choice(sorted(PROOFS))
+    ending = mind.chance.choice(["", ".exec", FINAL_SUFFIX])
+    return canonical.encode([kind, mind.composer.made(BlockId).hex() + ending])
+
+
+def _states(mind: Mind) -> bytes:
+    """Of some vertices, or of one more than may be asked about."""
+    count = mind.chance.randint(1, replication.ASKED_IDS_MAX + 1)
+    return canonical.encode([mind.composer.made(VertexId) for _ in range(count)])
+
+
 def _present(mind: Mind) -> bytes:
     """A token that it has guessed, with an enrolment or to ask about it."""
     asks = mind.chance.randrange(2)
@@ -83,6 +97,8 @@ def _present(mind: Mind) -> bytes:
 REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     pages.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),
     epochs.REQUEST: _epochs_or_a_part,
+    records.REQUEST: _record,
+    replication.REQUEST: _states,
     membership_requests.REQUEST: lambda mind: encode_operation(mind.composer.made(Operation)),
     openings.REQUEST: quarrels.question,
     court.REQUEST: quarrels.dispute,

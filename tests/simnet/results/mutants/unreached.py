@@ -16,6 +16,8 @@ from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints import gap, page_server
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.pages import Part
+from daa_node.checkpoints.publish import Page, Proved
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.checkpoints.writes import Write
 from daa_node.network.mailbox import Mailbox
@@ -36,7 +38,7 @@ from simnet.nodes.virtual.operators import Operators
 from simnet.nodes.virtual.world import recover
 from simnet.world.random_clusters import NIGHT_S
 from tests.simnet.results.mutants.daemons import Plant
-from tests.simnet.results.mutants.scenes import WITHIN_S, Scene, goes_on, until_height
+from tests.simnet.results.mutants.scenes import WITHIN_S, Scene, away, goes_on, until_height
 
 LOOK_S = 0.01  # a write and its sync take longer
 TURNED_ROUNDS = 8
@@ -117,14 +119,25 @@ def turned_bits_unseen(patch: pytest.MonkeyPatch) -> None:
 
 
 def pages_a_block_too_high(patch: pytest.MonkeyPatch) -> None:
-    shown = page_server._shown
+    page_after, part_below = page_server.page_after, page_server.part_below
 
-    async def all_but_the_first(
-        chain: ChainStore, top_id: BlockId, block_id: BlockId, path: Sequence[Block]
-    ) -> list[Block]:
-        return (await shown(chain, top_id, block_id, path))[1:]
+    async def vertices_of(chain: ChainStore, blocks: Sequence[Block]) -> tuple[Proved, ...]:
+        return await page_server._vertices_of(chain, [*blocks])
 
-    patch.setattr(page_server, "_shown", all_but_the_first)
+    async def page_above(chain: ChainStore, block_id: BlockId) -> Page | None:
+        page = await page_after(chain, block_id)
+        if page is None or len(page.blocks) < 2:
+            return page
+        blocks = page.blocks[1:]
+        return Page(blocks, page.certificate, await vertices_of(chain, blocks))
+
+    async def part_above(chain: ChainStore, block_id: BlockId, upper_id: BlockId) -> Part | None:
+        part = await part_below(chain, block_id, upper_id)
+        blocks = () if part is None else part.blocks[1:]
+        return Part(blocks, await vertices_of(chain, blocks))
+
+    patch.setattr(page_server, "page_after", page_above)
+    patch.setattr(page_server, "part_below", part_above)
 
 
 def proofs_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -227,6 +240,8 @@ async def night(cluster: Cluster) -> None:
 
 
 FARTHER: dict[str, Scene] = {
+    # whose end, which leads those on who are shown no page, does not come
+    "away in a long epoch": Scene(away, observers=1, work={"epoch_rounds": 1000}),
     "joins": Scene(
         joins,
         observers=1,
@@ -265,7 +280,7 @@ UNREACHED: dict[str, tuple[Plant, str, set[str]]] = {
     "what was sent still fills the outbox": (sent_messages_count_on, "two words", {PROGRESS}),
     "a bit that turned is not looked for": (turned_bits_unseen, "turning", {ASSERTIONS, PROGRESS}),
     "a page begins a block too high": (pages_a_block_too_high, "away", {NO_SLANDER}),
-    "what proves a page is forgotten": (proofs_forgotten, "away", {PROGRESS}),
+    "what proves a page is forgotten": (proofs_forgotten, "away in a long epoch", {PROGRESS}),
     "a state sync stores no state where it lands": (landing_not_stored, "long away", {ONE_CHAIN}),
     "nobody is ever silent": (nobody_is_ever_silent, "night", {PROGRESS}),
     "snapshots are a height early": (snapshots_a_height_early, "long away", {PROGRESS}),
