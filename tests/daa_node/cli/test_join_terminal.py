@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import select
 import struct
 import subprocess
 import sys
@@ -11,16 +12,21 @@ import time
 from collections.abc import Sequence
 
 STARTED_S = 120.0  # a loaded machine imports slowly
+INTERRUPT = b"\x03"
+# Python's input() misses a signal that comes between its question and its read, and waits on.
+PRESSED_AGAIN_S = 3.0
 OWN_TERMINAL = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that its keys are signals
 """
 ASKING = """
+import signal
 from daa_node.cli import report
 for _ in range(5):
     try:
         report.put("train" if report.is_confirmed("Join it and train?") else "nothing was kept")
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the key may be pressed again
         report.put("stopped")
 """
 FETCHING = """
@@ -58,17 +64,31 @@ def screen(script: str, keys: Sequence[bytes], columns: int = 80) -> list[str]:
         env=environment | {"TERM": "dumb"},
     )
     os.close(theirs)
-    seen, left, deadline_s = b"", list(keys), time.monotonic() + STARTED_S
+    try:
+        seen = _pressed(ours, keys)
+        assert child.wait(STARTED_S) == 0, seen.decode()
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+    return [_row(line, columns) for line in seen.decode().split("\n")]
+
+
+def _pressed(ours: int, keys: Sequence[bytes]) -> bytes:
+    seen, pressed, deadline_s = b"", 0, time.monotonic() + STARTED_S
     while time.monotonic() < deadline_s:
+        if not select.select([ours], [], [], PRESSED_AGAIN_S)[0]:
+            if keys[pressed - 1 : pressed] == [INTERRUPT]:
+                os.write(ours, INTERRUPT)
+            continue
         try:
             seen += os.read(ours, 4096)
         except OSError:  # so a terminal ends
             break
-        if left and seen.count(b"[y/N] ") > len(keys) - len(left):
-            os.write(ours, left.pop(0))
-    assert child.wait(STARTED_S) == 0, seen.decode()
-    os.close(ours)
-    return [_row(line, columns) for line in seen.decode().split("\n")]
+        if pressed < len(keys) and seen.count(b"[y/N] ") > pressed:
+            os.write(ours, keys[pressed])
+            pressed += 1
+    return seen
 
 
 def _row(line: str, columns: int) -> str:
