@@ -1,7 +1,8 @@
 """One volunteer's stream from its welcome to its end: what it says, and what it is sent.
 
 reads --message--> the desk            writes <--frame-- outbox, or a beat when nothing was said
-   \\-- too fast, silent, idle, malformed: ended, with the reason as the last frame
+   \\-- too fast, silent, idle, malformed: ended, with the reason as the last frame, after what
+       waits in the outbox: the word that a result was wrong comes before the end for it
 """
 
 from collections.abc import Callable
@@ -57,24 +58,32 @@ class VolunteerSession:
                     try:
                         await self._read()
                     except PeerFault as fault:
-                        self._why = self._why or fault
-                    nursery.cancel_scope.cancel()
+                        self._end(fault)
+                    if self._why is None:
+                        nursery.cancel_scope.cancel()
         except* trio.BrokenResourceError:
             pass  # it has left without a word, as it may
         if self._why is not None:
             raise self._why
 
     def send(self, frame: bytes) -> None:
-        """Have it sent, after what waits already."""
+        """Have it sent, after what waits already; once it was ended, nothing more is."""
+        if self._why is not None:
+            return
         try:
             self._outbox.send_nowait(frame)
         except trio.WouldBlock:
             self.end("silent", "you take nothing of what you are sent")
 
     def end(self, reason: str, words: str) -> None:
+        """Hear no more of it, and end as soon as what waits is sent, in PARTING_S at most."""
+        self._end(PeerFault(reason, words))
+
+    def _end(self, why: PeerFault) -> None:
         if self._why is None:
-            self._why = PeerFault(reason, words)
-        self._scope.cancel()
+            self._why = why
+            self._outbox.close()
+            self._scope.deadline = trio.current_time() + PARTING_S
 
     async def _read(self) -> None:
         reader = MessageReader(self._stream, VOLUNTEER_FRAME_BYTES_MAX)
@@ -84,7 +93,7 @@ class VolunteerSession:
                 frame = await reader.next()
             if patience.cancelled_caught:
                 raise PeerFault("silent", f"nothing was heard of you for {SILENT_S:.0f} s")
-            if frame is None:
+            if frame is None or self._why is not None:
                 return
             if not frames.take_at_once() or not payload_bytes.take_at_once(len(frame)):
                 raise PeerFault("too-fast", f"{FRAMES_PER_S:.0f} frames a second are too many")
@@ -107,7 +116,11 @@ class VolunteerSession:
         while True:
             frame = None
             with trio.move_on_after(BEAT_S):
-                frame = await self._frames.receive()
+                try:
+                    frame = await self._frames.receive()
+                except trio.EndOfChannel:
+                    self._scope.cancel()
+                    return
             if frame is None:
                 frame = encode_beat(beats)
                 beats += 1
@@ -116,6 +129,8 @@ class VolunteerSession:
                 is_taken = await self._send_in_time(frame)
             if not is_taken:
                 self.end("silent", "you take too little of what you are sent")
+                self._scope.cancel()  # of a frame that is cut short nothing can follow
+                return
 
     async def _send_in_time(self, frame: bytes) -> bool:
         """Whether each part of it was taken within its time: who takes a little is still there."""

@@ -12,7 +12,13 @@ from daa_dag import canonical
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.gateway.task_desk import SLOWEST_BYTES_PER_S, Seat
-from daa_node.gateway.volunteer_session import IDLE_S, PIECE_BYTES, SILENT_S, VolunteerSession
+from daa_node.gateway.volunteer_session import (
+    IDLE_S,
+    PARTING_S,
+    PIECE_BYTES,
+    SILENT_S,
+    VolunteerSession,
+)
 from daa_node.seams import PeerId
 from daa_node.wire.limits import MIB
 
@@ -88,3 +94,48 @@ async def test_who_takes_a_piece_now_and_then_holds_no_task_for_hours(
     fair_s = SILENT_S + MIB / SLOWEST_BYTES_PER_S
     async with ended(Dripping(beat, SILENT_S - 1), fair_s + 1, bytes(MIB)) as fault:
         assert fault.reason == "silent"
+
+
+class Slow(Dripping):
+    """One that takes everything, after a while, and keeps it."""
+
+    def __init__(self, says: bytes) -> None:
+        super().__init__(says)
+        self.taken = b""
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        await trio.sleep(0.5)
+        self.taken += payload
+
+
+async def test_what_was_said_before_the_end_comes_before_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    stream, heard = Slow(canonical.encode(["beat", 1])), list[object]()
+    session = VolunteerSession(stream, Seat(b"s", NodeId(b"n"), b"key", "a"), heard.append)
+
+    async def judge() -> None:
+        await trio.sleep(7.0)  # one beat was heard, and the next comes after the end
+        for frame in (b"a task", b"that result was wrong"):
+            session.send(frame)
+        session.end("standing", "come back in a day")
+        session.send(b"another task")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(judge)
+        with pytest.raises(PeerFault, match="come back"):
+            await session.run()
+    assert stream.taken.endswith(b"that result was wrong")
+    assert len(heard) == 1
+
+
+async def test_who_takes_nothing_is_not_waited_for_at_the_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    stream = Dripping(canonical.encode(["beat", 1]), SILENT_S)
+    session = VolunteerSession(stream, Seat(b"s", NodeId(b"n"), b"key", "a"), lambda message: None)
+    session.send(bytes(2 * PIECE_BYTES))
+    session.end("standing", "come back in a day")
+    with pytest.raises(PeerFault, match="come back"):
+        await session.run()
+    assert trio.current_time() < 2 * PARTING_S
