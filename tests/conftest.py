@@ -21,6 +21,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
+pytest_plugins = ("tests.hangs",)
+
 # Read when torch and numpy are loaded: no test module is before this one. Processes that tests
 # start have it as well. A test of more threads asks for them.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -69,6 +71,9 @@ LONGEST = (
     "test_tidy.py",
 )
 ROOT = Path(__file__).parent
+# Of one of their tests, on a machine that is slow and busy; all others have ten minutes.
+LONG_S = 1800.0
+LONG = {ROOT / name for name in LONGEST}
 
 
 @pytest.hookimpl(trylast=True)
@@ -76,6 +81,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Stable: the tests of a file stay together and in their order."""
     place = {ROOT / name: at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(LONGEST)))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path in LONG:
+        item.add_marker(pytest.mark.timeout(LONG_S))
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
         capture_output=True,
         text=True,
         check=False,
-        timeout=900,  # half a minute where nothing else computes
+        timeout=480,  # half a minute where nothing else computes
     )
     assert done.returncode == 0, done.stderr
     return DemoRun(directory, json.loads(done.stdout), done.stderr)
