@@ -50,11 +50,13 @@ LONGEST = (
     "browser/test_three_tabs.py",
     "browser/test_page.py",
     "daa_node/cli/test_joining_daemon.py",
+    "scenarios/test_limits.py",
     "scenarios/test_lost_directories.py",
     "daa_consensus/bft/test_voting_rules_exhaustively.py",
     "simnet/test_sweep.py",
     "simnet/nodes/virtual/test_shipped_scenarios.py",
     "scenarios/test_trainers.py",
+    "simnet/nodes/processes/test_real_runs.py",
     "daa_node/training/site/test_own_models.py",
     "daa_node/cli/test_daemon.py",
     "daa_node/adapters/test_pack_directory.py",
@@ -68,9 +70,10 @@ LONGEST = (
     "daa_node/training/site/test_site.py",
     "daa_node/cli/test_fine_tuning.py",
     "simnet/nodes/virtual/test_fine_tuning.py",
+    "simnet/nodes/virtual/test_inspection.py",
+    "simnet/nodes/virtual/test_revealed_run.py",
     "simnet/results/test_goodput_benchmark.py",
     "simnet/world/adversaries/test_puppet.py",
-    "test_tidy.py",
 )
 ROOT = Path(__file__).parent
 # Of one of their tests, on a machine that is slow and busy; all others have ten minutes.
