@@ -29,8 +29,11 @@ needs_node = @node=$$(command -v npm > /dev/null && node --version 2> /dev/null)
 needs_chromium = @command -v chromium > /dev/null || command -v google-chrome > /dev/null || { \
 	  echo "the page is tested in Chromium, and there is none here:" >&2; \
 	  echo "on Debian and Ubuntu, apt-get install chromium" >&2; exit 1; }
-# Past an hour something hangs, on a machine that is slow and busy as well.
-BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 3600)
+# A test that ends its process is tried again after all others; a second time ends the run.
+SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+# Past an hour something hangs, on a machine that is slow and busy as well. It is cut off as if by
+# Ctrl-C, so that it says what failed and what still ran.
+BOUNDED := $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 3600)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep clean
@@ -40,7 +43,7 @@ demo: $(READY) $(if $(findstring --browser,$(DEMO_ARGS)),page)
 
 # $(call tests,MARKS,OTHERS): those tests, first the ones that may share the machine; all are run
 tests = failed=0; \
-	$(BOUNDED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=$(ALONE) $(2) -m $(1) $(PYTEST_ARGS) || failed=1; \
+	$(BOUNDED) $(BIN)/python -m pytest $(SHARED) --ignore=$(ALONE) $(2) -m $(1) $(PYTEST_ARGS) || failed=1; \
 	$(BOUNDED) $(BIN)/python -m pytest $(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; exit $$failed
 
 test: $(READY)

@@ -5,11 +5,13 @@ Whatever computes has one thread: several tests run at once, and of a small tens
 waits for the other, which takes six times the CPU where the cores are busy.
 """
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from hypothesis import HealthCheck, settings
 # How long an example takes is the machine's matter.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+pytest_plugins = ("tests.hangs",)
 
 # Read when torch and numpy are loaded: no test module is before this one. Processes that tests
 # start have it as well. A test of more threads asks for them.
@@ -46,11 +50,13 @@ LONGEST = (
     "browser/test_three_tabs.py",
     "browser/test_page.py",
     "daa_node/cli/test_joining_daemon.py",
+    "scenarios/test_limits.py",
     "scenarios/test_lost_directories.py",
     "daa_consensus/bft/test_voting_rules_exhaustively.py",
     "simnet/test_sweep.py",
     "simnet/nodes/virtual/test_shipped_scenarios.py",
     "scenarios/test_trainers.py",
+    "simnet/nodes/processes/test_real_runs.py",
     "daa_node/training/site/test_own_models.py",
     "daa_node/cli/test_daemon.py",
     "daa_node/adapters/test_pack_directory.py",
@@ -64,11 +70,29 @@ LONGEST = (
     "daa_node/training/site/test_site.py",
     "daa_node/cli/test_fine_tuning.py",
     "simnet/nodes/virtual/test_fine_tuning.py",
+    "simnet/nodes/virtual/test_inspection.py",
+    "simnet/nodes/virtual/test_revealed_run.py",
     "simnet/results/test_goodput_benchmark.py",
     "simnet/world/adversaries/test_puppet.py",
-    "test_tidy.py",
 )
 ROOT = Path(__file__).parent
+# Of one of their tests, on a machine that is slow and busy; all others have ten minutes.
+LONG_S = 1800.0
+LONG = {ROOT / name for name in LONGEST}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported never ends: the collector looks at it neither now nor while tests run.
+
+    That is half of what it costs a worker to begin.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -76,6 +100,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Stable: the tests of a file stay together and in their order."""
     place = {ROOT / name: at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(LONGEST)))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path in LONG:
+        item.add_marker(pytest.mark.timeout(LONG_S))
 
 
 @dataclass(frozen=True)
@@ -97,7 +126,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
         capture_output=True,
         text=True,
         check=False,
-        timeout=900,  # half a minute where nothing else computes
+        timeout=480,  # half a minute where nothing else computes
     )
     assert done.returncode == 0, done.stderr
     return DemoRun(directory, json.loads(done.stdout), done.stderr)

@@ -4,6 +4,7 @@ Rules look at syntax trees only. What may break a rule stands in a table here, w
 """
 
 import ast
+import gc
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -119,10 +120,15 @@ def parsed(path: str, text: str) -> Module:
 @cache
 def modules() -> tuple[Module, ...]:
     files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
-    return tuple(
-        parsed(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
-        for file in files
-    )
+    gc.disable()  # millions of nodes, and all of them stay: its rounds would take most of the time
+    try:
+        return tuple(
+            parsed(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
+            for file in files
+        )
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @cache

@@ -11,7 +11,7 @@ from tests.daa_consensus.bft.members import Churn
 from tests.daa_consensus.bft.simulation import DELTA_NS, Faults, World
 from tests.daa_consensus.bft.test_interleavings import run_and_heal
 
-SEEDS = int(os.environ.get("DAA_SIMPLEX_SEEDS", "300"))
+SEEDS = int(os.environ.get("DAA_SIMPLEX_SEEDS", "200"))
 BATCH = 25
 
 

@@ -53,7 +53,7 @@ class Subject(Target):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
-    async def lives(self, within_s: float = 30.0) -> bool:
+    async def lives(self, within_s: float = 120.0) -> bool:
         """Whether an honest newcomer gets its echo in time."""
         answer = b""
         with trio.move_on_after(within_s):

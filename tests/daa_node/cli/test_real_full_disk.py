@@ -108,6 +108,7 @@ def counted(events: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # some things after each other, each of LIMIT_S
 def test_a_disk_that_is_full_costs_nothing_and_with_room_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

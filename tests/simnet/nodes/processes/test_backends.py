@@ -5,7 +5,7 @@ import re
 import pytest
 
 from daa_node.errors import UserError
-from simnet.nodes.processes.backends import Backend, Findings, Probe, chosen
+from simnet.nodes.processes.backends import Backend, Findings, Probe, choose, chosen, examine
 
 PROXY = Backend("proxy", True, "needs nothing", "a relay")
 
@@ -34,3 +34,10 @@ def test_without_packets_boxes_are_refused_and_what_is_missing_is_named() -> Non
     assert "real_time" not in str(refused.value)  # boxes do without
     with pytest.raises(UserError, match="unset SIMNET_BACKEND"):
         chosen(found(True), "proxy", boxes=True)
+
+
+def test_the_doctor_names_what_a_run_uses_and_a_remedy_for_all_else() -> None:
+    findings = examine()
+    assert findings.as_json()["backend"] == choose().name == findings.possible[0].name
+    assert all(probe.remedy for probe in findings.probes)
+    assert all(probe.name in findings.as_text() for probe in findings.probes)

@@ -25,7 +25,7 @@ from tests.simnet.results.twins.planted import (
 )
 
 IDLE = (AdversaryConfig(kind="staller", nodes=(0, 1)),)  # two faulty nodes that fork nothing
-SOME = {"four-2": 80, "four-3": 60, "five-2": 240, "seven-2": 900}  # every so manieth is played
+SOME = {"four-2": 160, "four-3": 60, "five-2": 240, "seven-2": 1800}  # every so manieth is played
 QUICK = {"leader-twin-disjoint", "log-rolled-back", "one-twin-too-many-of-4"}
 play = lru_cache(stage.play)  # of honest code: several tests look at one run
 
@@ -85,7 +85,7 @@ def test_a_fork_across_a_boundary_convicts_too_many_of_one_committee_and_not_of_
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "loyal"),
-    [(script, twin) for script in OVERTHROWS for twin in script.twins],
+    [(script, twin) for script in OVERTHROWS for twin in (script.twins[0], script.twins[-1])],
     ids=lambda value: value.name if isinstance(value, Script) else str(value),
 )
 def test_with_one_twin_fewer_the_same_attack_across_a_boundary_is_survived(
