@@ -1,11 +1,8 @@
 """What a daemon keeps of its chain in memory does not grow with the rounds behind it."""
 
-import gc
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import pytest
 import trio
@@ -30,23 +27,11 @@ from tests.daa_node.checkpoints.proofs_alone import (
     without_states,
 )
 from tests.daa_node.inline import Inline
+from tests.reachable import reachable
 
 # Of a part of 4,096 rows of each of three lists: its digest, and of one of them where it begins.
 BYTES_A_PART = 500
-
-
-def reachable(roots: Iterable[object]) -> list[object]:
-    """All that the roots hold, but code; packs apart, of which there are few (see merging)."""
-    found, waiting = dict[int, object](), [*roots]
-    while waiting:
-        each = waiting.pop()
-        apart = isinstance(each, type | ModuleType | BuiltinFunctionType | OpenPacks)
-        if id(each) in found or apart:
-            continue
-        found[id(each)] = each
-        held = each.__closure__ if isinstance(each, FunctionType) else gc.get_referents(each)
-        waiting += held or ()
-    return [*found.values()]
+PACKS = (OpenPacks,)  # of which there are few (see merging)
 
 
 def test_nothing_is_kept_of_each_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +48,7 @@ def test_nothing_is_kept_of_each_round(tmp_path: Path, monkeypatch: pytest.Monke
         for number in range(1, 301):
             await play_round(maker, snapshots, NEVER)
             if number % 150 == 0:
-                counts.append(len(reachable([maker.chain, snapshots, members])))
+                counts.append(len(reachable([maker.chain, snapshots, members], PACKS)))
         assert maker.chain.path.light_below > 50, "old epochs were to be thinned"
         return counts
 
