@@ -16,22 +16,22 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import trio
 
-from daa_dag.ids import NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.config import EPOCHS_WHOLE
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.checkpoints.verify import verify_chain
-from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, NodeKeys
 from daa_node.observability.events import EventLog
-from daa_node.seams import SteppedState
-from tests.daa_node.checkpoints.ends import ends_of
-from tests.daa_node.checkpoints.little_chain import FACTS, KEYS, SNAPSHOT_EVERY, ChainMaker, publish
+from tests.daa_node.checkpoints.little_chain import FACTS, SNAPSHOT_EVERY, ChainMaker
+from tests.daa_node.checkpoints.proofs_alone import (
+    NEVER,
+    follow_members,
+    play_round,
+    without_states,
+)
 
 
 def anonymous_mb() -> float:
@@ -48,30 +48,6 @@ def files_of(directory: Path) -> tuple[int, int]:
     return len(found), sum(one.st_blocks * 512 for one in found)
 
 
-class Unsigned:
-    """A signer whose signatures are as long as real ones, and nothing more."""
-
-    def __init__(self, node_id: NodeId) -> None:
-        self.node_id = node_id
-
-    def sign(self, _message: bytes, _context: bytes) -> bytes:
-        return os.urandom(ML_DSA_SIGNATURE_BYTES)
-
-
-def without_states(maker: ChainMaker) -> None:
-    """Nobody signs, and each round makes the same step to the same state."""
-    signers = [Unsigned(keys.node_id) for keys in KEYS[:3]]
-    maker.signers = cast(Sequence[NodeKeys], signers)
-    steps, step = list[SteppedState](), maker.step
-
-    async def same() -> SteppedState:
-        if not steps:
-            steps.append(await step())
-        return steps[0]
-
-    maker.step = same  # type: ignore[method-assign]
-
-
 def say(text: str) -> None:
     print(text, flush=True)
 
@@ -81,28 +57,23 @@ async def grow(
 ) -> None:
     """Publish so many rounds; tell of every so many."""
     await maker.open()
-    await ends_of(maker.chain)
+    await follow_members(maker.chain)
     log = EventLog(lambda: 0, lambda event: None)
     snapshots = Snapshots(maker.chain, snapshot_every, retention, log)
-    began_s, walked = time.monotonic(), 0.0
+    began_s, before_s, before = time.monotonic(), time.process_time(), 0
     for number in range(1, rounds + 1):
-        made = await maker.make_round()
-        before_s = time.monotonic()
-        await publish(maker.chain, made.headers, made.certified, snapshot_every=snapshot_every)
-        await snapshots.packing.run()
-        await snapshots.quota.look()
-        if made.certified is not None:
-            await snapshots.prune_after(made.certified[0])
-            # what a round leaves in the work store
-            for kind in ("updates", "states") if snapshot_every == SNAPSHOT_EVERY else ():
-                for root in (await maker.work.blob_roots(kind))[:-6]:
-                    await maker.work.delete_blob(kind, root)
-        walked += time.monotonic() - before_s
+        await play_round(maker, snapshots, snapshot_every)
+        # what a round leaves in the work store
+        for kind in ("updates", "states") if snapshot_every == SNAPSHOT_EVERY else ():
+            for root in (await maker.work.blob_roots(kind))[:-6]:
+                await maker.work.delete_blob(kind, root)
         if number == 1000 or number % every == 0:
             files, size_bytes = files_of(maker.chain_directory)
+            round_ms = 1e3 * (time.process_time() - before_s) / (number - before)
+            before_s, before = time.process_time(), number
             say(
                 f"round {number}: {files} files, {size_bytes / 1e6:.1f} MB, anonymous memory "
-                f"{anonymous_mb():.1f} MB, {1e3 * walked / number:.1f} ms a round to publish, "
+                f"{anonymous_mb():.1f} MB, {round_ms:.1f} ms of CPU a round since the last line, "
                 f"{time.monotonic() - began_s:.0f} s"
             )
 
@@ -116,7 +87,8 @@ def opened(directory: Path) -> None:
         await maker.open()
         tip, _ = maker.chain.final_tip
         await maker.chain.resume_point()
-        say(f"{len(await ends_of(maker.chain))} blocks tell who votes when")
+        members = await follow_members(maker.chain)
+        say(f"epoch {members.validators.now.epoch} has begun")
         say(f"tip: epoch {tip.epoch}, height {tip.height}")
 
     trio.run(run)
@@ -157,7 +129,7 @@ def main() -> None:
     snapshot_every = SNAPSHOT_EVERY
     if arguments.proofs:
         without_states(maker)
-        snapshot_every = 10**9
+        snapshot_every = NEVER
     trio.run(grow, maker, arguments.rounds, arguments.every, retention, snapshot_every)
     os.fsync = sync
     for step in ("open",) if arguments.proofs else ("open", "verify"):

@@ -19,8 +19,8 @@ from daa_node.network.pace import Pace
 T = TypeVar("T")
 
 LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# Twelve threads with two files each, logs, the worker's pipes, and a mapped update of each of a
-# hundred members: twice that.
+# Twelve threads with two files each, thirty packs, logs, the worker's pipes, and a mapped update of
+# each of a hundred members: half as many again.
 FILES_MAX = 240
 PAUSE_S = 0.1
 TOLD_EVERY_S = 10.0

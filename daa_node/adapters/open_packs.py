@@ -6,7 +6,6 @@ What a crash has left of packs that another one replaces goes when they are firs
 import errno
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from io import FileIO
@@ -19,7 +18,10 @@ from daa_node.packs import format as packed
 from daa_node.packs.format import PACKS, DamagedPack, Entry, Head, ReadAt
 from daa_node.packs.merging import Source
 
-FILES_OPEN_MAX = 16  # packs; of more, the one that was used longest ago is closed
+# Packs: those that are not full, and some that are. Of more, the one that was opened last is
+# closed: a record is looked for in all of them in one order, so the one that was used longest ago
+# is the next one needed.
+FILES_OPEN_MAX = 32
 
 
 class OpenPacks:
@@ -32,7 +34,7 @@ class OpenPacks:
         self._heads: tuple[Head, ...] | None = None  # small ones first: they hold what is new
         # Replaced, and maybe on the disk still: each new pack names them until they are gone.
         self.leaving: frozenset[str] = frozenset()
-        self._files: OrderedDict[str, FileIO] = OrderedDict()
+        self._files: dict[str, FileIO] = {}
         self._opening = threading.Lock()
 
     def known(self) -> tuple[Head, ...]:
@@ -182,10 +184,12 @@ class OpenPacks:
     def reader(self, name: str) -> ReadAt:
         """Reads a pack, which may lose its name meanwhile. Raises FileNotFoundError if it has."""
         with self._opening:
-            file = self._files.pop(name, None) or FileIO(self.folder / name)
-            self._files[name] = file
-            if len(self._files) > FILES_OPEN_MAX:
-                self._files.popitem(last=False)  # closed when its last reader lets it go
+            file = self._files.get(name)
+            if file is None:
+                file = FileIO(self.folder / name)
+                if len(self._files) >= FILES_OPEN_MAX:
+                    self._files.popitem()  # closed when its last reader lets it go
+                self._files[name] = file
         return partial(pread, file)
 
 

@@ -81,8 +81,7 @@ class PackDirectory:
         """
 
         def counted() -> int:
-            heads = self._open.known()
-            held = sum(packed.count_of(head, self._open.reader(head.name), kind) for head in heads)
+            held = sum(packed.count_of(head, kind) for head in self._open.known())
             keys = [packed.key_of(kind, name) for name in but]
             return held - sum(self._open.copies_of(key) for key in keys if key is not None)
 

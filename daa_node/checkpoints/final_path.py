@@ -115,13 +115,12 @@ class FinalPath:
 
         In memory while they are looked at: an epoch is as long as its genesis says.
         """
-        place, found = PART_ROWS * max(0, bisect_left(self._firsts, (epoch, 0)) - 1), []
-        for at in range(place, len(self._rows)):
+        found = []
+        for at in range(await self._place_from((epoch, 0)), len(self._rows)):
             (of, _), block_id, is_certified = await self._at(at)
             if of > epoch:
                 break
-            if of == epoch:
-                found.append((block_id, is_certified))
+            found.append((block_id, is_certified))
         return found
 
     async def above(self, block: Block, count_max: int) -> list[BlockId] | None:
@@ -168,14 +167,19 @@ class FinalPath:
         self._settled = 0  # what is in memory may be cut until more is known
         return firsts is not None
 
+    async def _place_from(self, slot: Slot) -> int:
+        """Of the first row from this slot on."""
+        recent = _row_from(self._rows.rest, slot)
+        if recent:
+            return self._rows.closed + recent
+        part = bisect_left(self._firsts, slot) - 1  # the last that begins below it
+        if part < 0:
+            return 0
+        return part * PART_ROWS + _row_from(await self._rows.part(part), slot)
+
     def _place_in(self, rows: bytes | bytearray, block: Block) -> int | None:
-        low, high, slot = 0, len(rows) // _PLACE.size, (block.epoch, block.view)
-        while low < high:
-            middle = (low + high) // 2
-            if _slot_of(rows, middle * _PLACE.size) < slot:
-                low = middle + 1
-            else:
-                high = middle
+        slot = (block.epoch, block.view)
+        low = _row_from(rows, slot)
         at = low * _PLACE.size
         there = at < len(rows) and _PLACE.unpack_from(rows, at)[:3] == (*slot, block.id)
         return low if there else None
@@ -220,6 +224,12 @@ class EpochEnds:
     async def recall(self, kept: KeptRows) -> bool:
         """As a summary says; False if a part is not what it was."""
         return await self._rows.recall(kept) is not None
+
+
+def _row_from(rows: bytes | bytearray, slot: Slot) -> int:
+    """The first of these rows from this slot on; as many as there are if all are below it."""
+    places = range(len(rows) // _PLACE.size)
+    return bisect_left(places, slot, key=lambda place: _slot_of(rows, place * _PLACE.size))
 
 
 def _slot_of(rows: bytes | bytearray, at: int = 0) -> Slot:

@@ -5,7 +5,6 @@ about to delete when it was cut off: neither counts, and both must be what they 
 """
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import FileIO
@@ -27,7 +26,7 @@ from daa_node.packs.format import (
     open_pack,
 )
 
-FILES_OPEN_MAX = 16  # packs
+FILES_OPEN_MAX = 32  # packs; of more, the one that was opened last is closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class PackedFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._open: OrderedDict[str, FileIO] = OrderedDict()
+        self._open: dict[str, FileIO] = {}
         self._known: dict[tuple[str, int, int, int], Head] = {}
 
     def shelf(self, names: list[str], strange: list[Problem]) -> Shelf:
@@ -146,10 +145,12 @@ class PackedFiles:
 
     def _reader(self, name: str) -> ReadAt:
         """What is opened stays so for a while: thousands of records are looked for in each pack."""
-        file = self._open.pop(name, None) or open_plain(self._directory / name)
-        self._open[name] = file
-        if len(self._open) > FILES_OPEN_MAX:
-            self._open.popitem(last=False)
+        file = self._open.get(name)
+        if file is None:
+            file = open_plain(self._directory / name)
+            if len(self._open) >= FILES_OPEN_MAX:
+                self._open.popitem()  # all are gone through in one order
+            self._open[name] = file
         return _reader(file)
 
 

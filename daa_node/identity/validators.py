@@ -21,9 +21,10 @@ from daa_dag.errors import DagError
 from daa_dag.ids import ChainId, Digest, NodeId, node_id_of
 from daa_node.errors import PeerFault
 from daa_node.identity.envelope import Check, verify_certificate, verify_signed
+from daa_node.identity.epoch_runs import Epoch, EpochRuns
 from daa_node.identity.keys import NodeKeys, ed25519_public_key_of, verify, verify_ed25519
 from daa_node.identity.roll_history import RollHistory
-from daa_node.identity.validators_record import Epoch, ValidatorsRecord, Verdict
+from daa_node.identity.validators_record import ValidatorsRecord, Verdict
 from daa_node.seams import PeerId
 
 LATER_EPOCH = "later-epoch"  # no lie: we are behind whoever says this
@@ -184,7 +185,7 @@ class Validators:
         self.check = check
         roll = first.roll
         voting = {*contributors} - {entry.name for entry in roll.entries}
-        self._epochs = [Epoch(first.committee, tuple(sorted(voting)))]
+        self._epochs = EpochRuns([(Epoch(first.committee, tuple(sorted(voting))), 1)])
         self.rolls = RollHistory(roll)
         # ML-DSA-65, of everybody who ever was a validator, waits to be one, or trains
         self.public_keys = dict(public_keys)
@@ -196,7 +197,7 @@ class Validators:
         self._verdicts: list[Verdict] = []  # oldest first
         self._followed = (0, 0)  # slot of the newest block taken in
         self.limits = Limits(0, 0)
-        self._make_room(self._epochs[-1])
+        self._make_room(self._epochs.newest)
         # Whom to write to: who votes, who is about to, who has just stopped, and trainers.
         self.listeners = self._who_listens()
 
@@ -206,7 +207,7 @@ class Validators:
 
     def may_contribute(self, name: NodeId, epoch: int) -> bool:
         """Whether a round of the epoch may have a contribution of this one, convicted or not."""
-        votes = name in self._epochs[min(epoch, self.now.epoch)].contributors
+        votes = name in self._epochs.at(min(epoch, self.now.epoch)).contributors
         if votes or name in self._gone or self.now.roll.entry_of(name) is not None:
             return True
         # Who is, or was, a member besides leaves the roll and is not gone.
@@ -221,10 +222,10 @@ class Validators:
             self._first,
             self.public_keys,
             self.peer_ids,
-            self._epochs[0].contributors,
+            self._epochs.at(0).contributors,
             self.check,
         )
-        twin.now, twin._epochs, twin.rolls = self.now, list(self._epochs), self.rolls.copy()
+        twin.now, twin._epochs, twin.rolls = self.now, self._epochs.copy(), self.rolls.copy()
         # Shared: they only grow, and only blocks that are proved final are followed. Who leads the
         # copy on, over pages, needs room for what those who have come since write.
         twin.limits = self.limits
@@ -254,10 +255,8 @@ class Validators:
                 closed = not isinstance(block.payload, SetPayload)
                 self._verdicts.append(Verdict(block.height, closed, self.now.convicted))
             if self.now.epoch != epoch:
-                begun = Epoch(self.now.committee, self._contributors_now())
-                # one object as long as nothing changes, however many epochs that are
-                self._epochs.append(self._epochs[-1] if begun == self._epochs[-1] else begun)
-                self._make_room(self._epochs[-1])
+                self._epochs.append(Epoch(self.now.committee, self._contributors_now()))
+                self._make_room(self._epochs.newest)
         if self.now == before:
             return False
         self.listeners = self._who_listens()
@@ -268,7 +267,7 @@ class Validators:
 
     def committee(self, epoch: int) -> Committee:
         """Of an epoch that has begun here, else of the newest that has."""
-        return self._epochs[min(epoch, self.now.epoch)].committee
+        return self._epochs.at(min(epoch, self.now.epoch)).committee
 
     def contributors(self, round_number: int) -> tuple[NodeId, ...]:
         """Who may contribute to the round: of its epoch, without who stands convicted as it opens.
@@ -277,7 +276,7 @@ class Validators:
         """
         epoch = min(self.epoch_of(round_number), self.now.epoch)
         barred = _convicted_at(self._verdicts, round_number - 1, closed=True)
-        names = {*self._epochs[epoch].contributors, *self.rolls.trainers(round_number)}
+        names = {*self._epochs.at(epoch).contributors, *self.rolls.trainers(round_number)}
         return tuple(sorted(names.difference(barred)))
 
     def roll_root_above(self, set_block: Block) -> Digest:
@@ -336,7 +335,7 @@ class Validators:
             check_free(self.peer_ids, *newcomer)
 
     def _who_listens(self) -> frozenset[NodeId]:
-        now, before = self.now.committee, self._epochs[max(0, self.now.epoch - 1)].committee
+        now, before = self.now.committee, self._epochs.at(max(0, self.now.epoch - 1)).committee
         newcomers = _newcomers(self.now.waiting)
         return frozenset({*now.stake_of, *before.stake_of, *newcomers, *self.now.trainers})
 
@@ -366,7 +365,7 @@ class Validators:
         self._passing = passing
 
     def _contributors_now(self) -> tuple[NodeId, ...]:
-        found = set(self._epochs[-1].contributors) - {*self.now.expelled}
+        found = set(self._epochs.newest.contributors) - {*self.now.expelled}
         for request in self.now.applied:
             match request.action:
                 case Join(subject):
@@ -394,7 +393,7 @@ class Validators:
 def record_of(history: Validators) -> ValidatorsRecord:
     """All that it has come to."""
     return ValidatorsRecord(
-        epochs=history._epochs,
+        epochs=history._epochs.runs(),
         now=history.now,
         verdicts=history._verdicts,
         followed=history._followed,
@@ -408,7 +407,7 @@ def record_of(history: Validators) -> ValidatorsRecord:
 
 def recall(history: Validators, record: ValidatorsRecord) -> None:
     """Bring it to what an earlier process had come to, of the same chain."""
-    history._epochs, history._verdicts = list(record.epochs), list(record.verdicts)
+    history._epochs, history._verdicts = EpochRuns(record.epochs), list(record.verdicts)
     history.now, history._followed = record.now, record.followed
     history._passing, history._gone = record.passing, dict.fromkeys(record.gone)
     history.rolls.recall(record.rolls)
@@ -417,6 +416,6 @@ def recall(history: Validators, record: ValidatorsRecord) -> None:
     history.public_keys.update(record.public_keys)
     history.peer_ids.clear()
     history.peer_ids.update(record.peer_ids)
-    for epoch in {id(epoch): epoch for epoch in history._epochs}.values():
+    for epoch, _ in record.epochs:
         history._make_room(epoch)
     history.listeners = history._who_listens()

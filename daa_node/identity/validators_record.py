@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from daa_consensus.committee import Committee
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
 from daa_consensus.membership_record import (
@@ -19,6 +18,7 @@ from daa_consensus.membership_record import (
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import NodeId
+from daa_node.identity.epoch_runs import Epoch
 from daa_node.identity.roll_history import RollRecord, roll_record_from, roll_record_value
 from daa_node.seams import PeerId
 
@@ -31,18 +31,11 @@ class Verdict(NamedTuple):
     convicted: tuple[NodeId, ...]
 
 
-class Epoch(NamedTuple):
-    """Who voted in it, and who of them might contribute."""
-
-    committee: Committee
-    contributors: tuple[NodeId, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class ValidatorsRecord:
     """All that a `Validators` has come to, up to one final block."""
 
-    epochs: Sequence[Epoch]  # one object as long as nothing changes
+    epochs: Sequence[tuple[Epoch, int]]  # how many in a row are alike, oldest first
     now: Membership
     verdicts: Sequence[Verdict]  # oldest first
     followed: tuple[int, int]  # slot of the newest block that was taken in
@@ -54,18 +47,12 @@ class ValidatorsRecord:
 
 
 def encode_validators(record: ValidatorsRecord) -> bytes:
-    runs: list[tuple[Epoch, int]] = []
-    for epoch in record.epochs:
-        if runs and runs[-1][0] == epoch:
-            runs[-1] = (epoch, runs[-1][1] + 1)
-        else:
-            runs.append((epoch, 1))
     keys = sorted(record.public_keys.items())
     return canonical.encode(
         {
             "epochs": [
                 [committee_value(epoch.committee), list(epoch.contributors), count]
-                for epoch, count in runs
+                for epoch, count in record.epochs
             ],
             "now": membership_value(record.now),
             "verdicts": [[v.round, v.closed, list(v.convicted)] for v in record.verdicts],
@@ -83,12 +70,12 @@ def decode_validators(payload: bytes) -> ValidatorsRecord:
     """Raises BadMessage unless it is what `encode_validators` makes."""
     try:
         value = canonical.decode(payload, len(payload))
-        epochs: list[Epoch] = []
-        for committee, contributors, count in value["epochs"]:
-            epochs += [Epoch(committee_from(committee), _names(contributors))] * count
         epoch, view = value["followed"]
         return ValidatorsRecord(
-            epochs=epochs,
+            epochs=[
+                (Epoch(committee_from(committee), _names(contributors)), int(count))
+                for committee, contributors, count in value["epochs"]
+            ],
             now=membership_from(value["now"]),
             verdicts=[Verdict(at, closed, _names(who)) for at, closed, who in value["verdicts"]],
             followed=(epoch, view),

@@ -14,6 +14,7 @@ payloads through their checks, and tells whether an index that was made anew fro
 the one that was lost.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -44,10 +45,14 @@ RECORDS_MAX = 2**16  # of a pack: its index has 4 MB
 BYTES_MAX = 2**30  # of a pack's records: so much room, twice, takes the longest merge
 REPLACES_MAX = 64
 WINDOW = 64  # entries that are read at once: 4 kB
+# Guesses where an entry stands; two do in a full pack. Keys that somebody has chosen are found by
+# halves after these.
+GUESSES_MAX = 4
 PIECE_BYTES = 2**16  # of an index that is read or written as a whole
 
 KEY_BYTES = 1 + DIGEST_BYTES
 CHECK_BYTES = 16
+_LEAD_BITS = 64  # of a digest, which tell where about it stands among others
 _MAGIC, _END = b"daa pack", b"pack end"
 _HEADER = Struct(">8sI")
 _RECORD = Struct(f">{KEY_BYTES}sI{CHECK_BYTES}s")
@@ -94,12 +99,14 @@ class Head:
     index_offset: int
     count: int
     size_bytes: int
-    shelf: int = 0  # of its first record
+    # Which entry is the first on each shelf or a later one, beyond those that are known, too; and
+    # `count`.
+    shelves: tuple[int, ...]
 
     @property
     def has_proofs(self) -> bool:
         """Whether anything in it is no part of a state."""
-        return self.shelf < FIRST_OF_STATES
+        return self.shelves[FIRST_OF_STATES] > 0
 
 
 def key_of(kind: str, name: str) -> bytes | None:
@@ -187,8 +194,8 @@ def open_pack(name: str, size_bytes: int, read: ReadAt) -> Head:
         digest.update(read(at, min(PIECE_BYTES, index_offset + count * _ENTRY.size - at)))
     if digest.update(footer).hexdigest() != name:
         raise DamagedPack("has another index than its name says")
-    (shelf,) = read(index_offset, 1)
-    return Head(name, replaces, start, index_offset, count, size_bytes, shelf)
+    shelves = [_first(index_offset, count, read, shelf) for shelf in range(len(SHELVES) + 1)]
+    return Head(name, replaces, start, index_offset, count, size_bytes, (*shelves, count))
 
 
 def rescued(name: str, size_bytes: int, read: ReadAt) -> bytes | None:
@@ -244,15 +251,41 @@ def _replaced(read: ReadAt) -> tuple[str, ...]:
 
 
 def find(head: Head, read: ReadAt, key: bytes) -> Entry | None:
-    """By halves; the pack was opened, so its index is in order."""
-    low, high = 0, head.count
+    """Where it must stand, as digests are spread evenly; the pack was opened, so it is in order."""
+    shelf = min(key[0], len(SHELVES))
+    low, high = head.shelves[shelf : shelf + 2]
+    lowest, highest, wanted = 0, 2**_LEAD_BITS, _lead(key)
+    guesses = GUESSES_MAX
     while high - low > WINDOW:
-        middle = (low + high) // 2
-        if read(head.index_offset + middle * _ENTRY.size, KEY_BYTES) <= key:
-            low = middle
+        middle = (high - low) // 2
+        if guesses and lowest <= wanted < highest:
+            middle = (high - low) * (wanted - lowest) // (highest - lowest)
+            guesses -= 1
+        start = min(max(low, low + middle - WINDOW // 2), high - WINDOW)
+        window = _window(head, read, start, start + WINDOW)
+        first, last = window[:KEY_BYTES], window[-_ENTRY.size :][:KEY_BYTES]
+        if key < first:
+            high, highest = start, _lead(first)
+        elif key > last:
+            low, lowest = start + WINDOW, _lead(last)
         else:
-            high = middle
-    return next((e for e in _entries(head, read, low, high) if e.key == key), None)
+            return _found(window, key)
+    return _found(_window(head, read, low, high), key)
+
+
+def _found(window: bytes, key: bytes) -> Entry | None:
+    """The entry of this key among some that are in order."""
+    size = _ENTRY.size
+    at = bisect_left(
+        range(len(window) // size), key, key=lambda n: window[n * size : n * size + KEY_BYTES]
+    )
+    there = window[at * size : at * size + KEY_BYTES] == key
+    return Entry(*_ENTRY.unpack_from(window, at * size)) if there else None
+
+
+def _lead(key: bytes) -> int:
+    """The first bits of its digest."""
+    return int.from_bytes(key[1 : 1 + _LEAD_BITS // 8])
 
 
 def entries(head: Head, read: ReadAt) -> Iterator[Entry]:
@@ -263,42 +296,45 @@ def entries(head: Head, read: ReadAt) -> Iterator[Entry]:
 
 def entries_of(head: Head, read: ReadAt, kind: str) -> Iterator[Entry]:
     """Those of one kind, without reading what lies in front of them and behind."""
-    low, high = _bounds(head, read, kind)
+    low, high = _bounds(head, kind)
     for start in range(low, high, WINDOW):
         yield from _entries(head, read, start, min(high, start + WINDOW))
 
 
-def count_of(head: Head, read: ReadAt, kind: str) -> int:
+def count_of(head: Head, kind: str) -> int:
     """How many there are of one kind."""
-    low, high = _bounds(head, read, kind)
+    low, high = _bounds(head, kind)
     return high - low
 
 
-def _bounds(head: Head, read: ReadAt, kind: str) -> tuple[int, int]:
+def _bounds(head: Head, kind: str) -> tuple[int, int]:
     """Where those of one kind begin in the index, and end: its shelves are neighbours."""
     shelves = [shelf for shelf, (known, _) in enumerate(SHELVES) if known == kind]
     if not shelves:
         return 0, 0
-    return _first(head, read, shelves[0]), _first(head, read, shelves[-1] + 1)
+    return head.shelves[shelves[0]], head.shelves[shelves[-1] + 1]
 
 
-def _first(head: Head, read: ReadAt, shelf: int) -> int:
+def _first(index_offset: int, count: int, read: ReadAt, shelf: int) -> int:
     """The first entry on this shelf or a later one."""
-    low, high = 0, head.count
-    while low < high:
-        middle = (low + high) // 2
-        if read(head.index_offset + middle * _ENTRY.size, 1) < bytes([shelf]):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+
+    def shelf_of(at: int) -> bytes:
+        return read(index_offset + at * _ENTRY.size, 1)
+
+    return bisect_left(range(count), bytes([shelf]), key=shelf_of)
+
+
+def _window(head: Head, read: ReadAt, low: int, high: int) -> bytes:
+    """Entries as they stand in the index. Raises DamagedPack."""
+    size_bytes = (high - low) * _ENTRY.size
+    window = read(head.index_offset + low * _ENTRY.size, size_bytes)
+    if len(window) < size_bytes:
+        raise DamagedPack("ends in its index")
+    return window
 
 
 def _entries(head: Head, read: ReadAt, low: int, high: int) -> Iterator[Entry]:
-    window = read(head.index_offset + low * _ENTRY.size, (high - low) * _ENTRY.size)
-    if len(window) < (high - low) * _ENTRY.size:
-        raise DamagedPack("ends in its index")
-    for fields in _ENTRY.iter_unpack(window):
+    for fields in _ENTRY.iter_unpack(_window(head, read, low, high)):
         yield Entry(*fields)
 
 

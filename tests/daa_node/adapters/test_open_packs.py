@@ -2,10 +2,12 @@
 
 import errno
 import os
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
+from daa_node.adapters import open_packs
 from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.errors import StorageFailed
 from daa_node.packs.merging import MERGED
@@ -137,3 +139,27 @@ def test_a_full_disk_leaves_nothing_of_an_index_that_is_made_anew(
                 again.record_names("blocks")
         assert not list(again.records.scratch.glob("*"))
     assert_holds(again, made)
+
+
+def test_with_more_packs_than_may_be_open_few_are_opened_at_each_look(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_packs, "FILES_OPEN_MAX", 5)
+    made = merged_away(store)
+    assert len(packs_in(store)) == MERGED
+    opened: list[str] = []
+
+    def watched(path: Path) -> FileIO:
+        opened.append(path.name)
+        return FileIO(path)
+
+    monkeypatch.setattr(open_packs, "FileIO", watched)
+    for number in range(20):
+        assert not store.packs.has("blocks", f"{number:064x}")
+    assert len(opened) <= 5 + 20 * (MERGED - 4)
+    opened.clear()
+    monkeypatch.setattr(open_packs, "FILES_OPEN_MAX", MERGED)
+    for number in range(20):
+        assert not store.packs.has("blocks", f"{number:064x}")
+    assert len(opened) <= MERGED - 4
+    assert_holds(store, made)

@@ -101,6 +101,28 @@ async def test_a_final_block_is_found_on_the_disk_and_in_memory() -> None:
         assert await path.lowest_certified_above(block) == (later[0] if later else None)
 
 
+async def test_the_blocks_of_an_epoch_are_found_without_those_before_it() -> None:
+    blocks = blocks_of(203)
+    path = FinalPath(work_store())
+    path.lead_on(None, Descent(blocks[:1], {blocks[3].id}))
+    for at in range(1, len(blocks), 2):
+        path.lead_on(blocks[at - 1], Descent(blocks[at : at + 2][::-1], ()))
+        await path.close()
+    looked_at = list[int]()
+    row = path._rows.row
+
+    async def watched(place: int) -> bytes:
+        looked_at.append(place)
+        return await row(place)
+
+    path._rows.row = watched  # type: ignore[method-assign]
+    for epoch in range(28):
+        looked_at.clear()
+        found = await path.of_epoch(epoch)
+        assert [block_id for block_id, _ in found] == [b.id for b in blocks if b.epoch == epoch]
+        assert len(looked_at) <= len(found) + 1
+
+
 async def test_blocks_that_only_carry_a_proof_are_never_closed() -> None:
     blocks = blocks_of(8)
     path = FinalPath(work_store())

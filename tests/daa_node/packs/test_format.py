@@ -6,11 +6,14 @@ import pytest
 
 from daa_dag.ids import digest_of
 from daa_node.packs.format import (
+    GUESSES_MAX,
+    SHELVES,
     DamagedPack,
     Head,
     PackWriter,
     ReadAt,
     check_of,
+    count_of,
     entries,
     entries_of,
     faults,
@@ -71,6 +74,60 @@ def test_each_record_is_found_and_no_other(count: int) -> None:
     for stranger in records_of(20, b"others"):
         assert find(head, reader(content), stranger) is None
     assert is_sound(name, content)
+
+
+def counted(content: bytes) -> tuple[ReadAt, list[int]]:
+    """A reader, and the bytes of each thing that was read."""
+    sizes: list[int] = []
+
+    def read(offset: int, size_bytes: int) -> bytes:
+        sizes.append(size_bytes)
+        return content[offset : offset + size_bytes]
+
+    return read, sizes
+
+
+def test_few_reads_tell_where_a_record_is_and_that_it_is_not_there() -> None:
+    name, content = pack_of(dict.fromkeys(records_of(20_000), b""))
+    head = open_pack(name, len(content), reader(content))
+    read, sizes = counted(content)
+    for keys, is_there in ((records_of(20_000), True), (records_of(500, b"others"), False)):
+        asked, most = [*keys][::40], 0
+        sizes.clear()
+        for key in asked:
+            before = len(sizes)
+            assert (find(head, read, key) is not None) is is_there
+            most = max(most, len(sizes) - before)
+        assert len(sizes) <= 2.5 * len(asked)
+        assert most <= GUESSES_MAX
+    assert max(sizes) < 4096  # bytes
+
+
+def test_keys_that_somebody_has_chosen_are_found_all_the_same() -> None:
+    # nearly all begin alike, so that no guess is any good
+    alike = {bytes([1, 7, 7]) + digest_of(b"%d" % n)[2:]: b"" for n in range(5000)}
+    far = {bytes([1]) + digest_of(b"far %d" % n): b"" for n in range(5)}
+    name, content = pack_of(alike | far)
+    head = open_pack(name, len(content), reader(content))
+    for key in (*[*alike][::100], *far):
+        read, sizes = counted(content)
+        entry = find(head, read, key)
+        assert entry is not None
+        assert entry.key == key
+        assert len(sizes) <= GUESSES_MAX + head.count.bit_length()
+
+
+def test_records_on_shelves_of_a_later_program_are_found_to_be_moved() -> None:
+    keys = [bytes([shelf]) + digest_of(b"%d" % n) for n in range(100) for shelf in (0, 8, 200)]
+    name, content = pack_of({key: key[:4] for key in keys})
+    head = open_pack(name, len(content), reader(content))
+    for key in keys:
+        entry = find(head, reader(content), key)
+        assert entry is not None
+        assert entry.key == key
+    assert find(head, reader(content), bytes([201]) + bytes(32)) is None
+    assert (count_of(head, "vertices"), count_of(head, "blocks")) == (100, 0)
+    assert len([*entries_of(head, reader(content), "vertices")]) == 100
 
 
 def test_a_name_and_a_key_mean_each_other() -> None:
@@ -174,16 +231,21 @@ def test_a_record_that_is_damaged_moves_with_its_check_and_stays_named() -> None
     assert [what for _, what in faults(head, reader(bytes(content)))] == ["is damaged"]
 
 
+def head_of(name: str, count: int, size_bytes: int) -> Head:
+    """Of a pack of vertices."""
+    return Head(name, (), 12, 0, count, size_bytes, (0, *(count,) * (len(SHELVES) + 1)))
+
+
 def test_the_number_of_packs_grows_like_a_logarithm_until_they_are_full() -> None:
     heads: list[Head] = []
     most, moved = 0, 0
     for number in range(4000):  # of a million records: two months at a round a minute
-        heads.append(Head(f"{number:064x}", (), 12, 0, 256, 256 * 3000))
+        heads.append(head_of(f"{number:064x}", 256, 256 * 3000))
         while due := merge_due(heads):
             assert 2 <= len(due) <= MERGED
             count, size = sum(h.count for h in due), sum(h.size_bytes for h in due)
             heads = [head for head in heads if head not in due]
-            heads.append(Head(f"{number:063x}f", (), 12, 0, count, size))
+            heads.append(head_of(f"{number:063x}f", count, size))
             moved += count
         most = max(most, len(heads))
     full = 4000 * 256 / (2**16 / 2)

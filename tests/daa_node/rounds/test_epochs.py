@@ -23,8 +23,8 @@ from daa_node.checkpoints.publish import Page, copy_blob
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import Report, verify_chain
 from daa_node.errors import PeerFault
+from daa_node.identity.epoch_runs import Epoch, EpochRuns
 from daa_node.identity.validators import Validators
-from daa_node.identity.validators_record import Epoch
 from daa_node.rounds.counted_writer import OnBytes
 from tests.daa_node.checkpoints.little_chain import (
     EPOCH_ROUNDS,
@@ -173,7 +173,8 @@ async def test_keys_that_were_rotated_away_end_no_later_epoch(others: ChainMaker
     names = tuple(sorted(committee.stake_of))
     validators.public_keys |= {keys.node_id: keys.ml_dsa_public_key for keys in successors}
     validators.now = replace(validators.now, committee=committee)
-    validators._epochs[-1] = Epoch(committee, names)
+    before = [(validators._epochs.at(epoch), 1) for epoch in range(validators.now.epoch)]
+    validators._epochs = EpochRuns([*before, (Epoch(committee, names), 1)])
     with pytest.raises(PeerFault):
         check_page(second, tip, newest, validators)
 
