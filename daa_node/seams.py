@@ -252,8 +252,9 @@ class BlobStore(Protocol):
     tally: Tally
 
     async def put_record(
-        self, kind: str, name: str, payload: bytes, durable: bool = True
-    ) -> None: ...
+        self, kind: str, name: str, payload: bytes, durable: bool = True, anew: bool = False
+    ) -> None:
+        """`anew`: in the place of a damaged one, in a pack too, which is there until then."""
 
     async def get_record(self, kind: str, name: str) -> bytes | None: ...
 
@@ -284,7 +285,8 @@ class BlobStore(Protocol):
         May take long; everything may be read and written meanwhile. Raises StorageFailed.
         """
 
-    async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter: ...
+    async def begin_blob(self, kind: str, manifest: Manifest, anew: bool = False) -> BlobWriter:
+        """`anew`: what is there is damaged, and stays until the commit takes its place."""
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
         """The manifest of a committed blob; None if it is damaged, or we do not hold the blob.

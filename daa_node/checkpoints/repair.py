@@ -108,11 +108,11 @@ class Repair:
             return False
 
         async def put() -> None:
-            await copy_blob(work, REPAIRS, chain.store, DELTAS, manifest)
+            await copy_blob(work, REPAIRS, chain.store, DELTAS, manifest, anew=True)
 
         is_good = await is_wanted()
         if is_good:
-            await chain.groups.put_anew(f"{DELTAS}/{root.hex()}", put)
+            await chain.groups.put_anew(put)
             self._states_came = True
         await work.delete_blob(REPAIRS, root)
         return is_good
@@ -184,9 +184,9 @@ class Repair:
 
 async def _put_record(chain: ChainStore, kind: str, name: str, payload: bytes) -> None:
     async def put() -> None:
-        await chain.store.put_record(kind, name, payload)
+        await chain.store.put_record(kind, name, payload, anew=True)
 
-    await chain.groups.put_anew(f"{kind}/{name}", put)
+    await chain.groups.put_anew(put)
 
 
 async def _writer(chain: ChainStore, want: Want, indices: Sequence[int]) -> "_Pieces":

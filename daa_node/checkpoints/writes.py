@@ -84,14 +84,13 @@ class GroupWriter:
         async with self._writing:
             await self._finish_last_write()
 
-    async def put_anew(self, name: str, put: Callable[[], Awaitable[object]]) -> None:
+    async def put_anew(self, put: Callable[[], Awaitable[object]]) -> None:
         """Put a good file in the place of one that is damaged or lost.
 
-        A process that ends in between may leave neither, which is as bad as before.
+        `put` replaces it in one step: whenever the process ends, the one or the other is there.
         """
         async with self._writing:
             await self._finish_last_write()
-            await self._remove(name)
             await put()
 
     async def purge(self, kinds: Sequence[str]) -> None:
