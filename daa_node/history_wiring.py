@@ -37,6 +37,7 @@ class HistoryWiring:
         self._chain = chain
         self._events, self._peer_id = parts.events, parts.transport.peer_id
         self.replication: Replication | None = None
+        self._storage_now = parts.storage_now
         self._contacts = contacts
         self._requests = requests
         self._fetcher = fetcher
@@ -63,6 +64,9 @@ class HistoryWiring:
     def lend_to(self, snapshots: Snapshots) -> None:
         """What is found damaged there is mended from now on."""
         snapshots.scrub.repair = Repair(self._chain, self.lenders)
+        if self._storage_now is not None:
+            now = self._storage_now
+            snapshots.quota.bytes_max_now = lambda: now().bytes_max
         around = self._chain, self.lenders, snapshots.quota, snapshots.every
         self.replication = Replication(self._contacts.me, *around, self._events)
         self.replication.serve(self._requests)

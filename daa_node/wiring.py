@@ -319,7 +319,9 @@ class Wiring:
         catch_up = CatchUp(
             *(runner, runner_parts, scout.found, self.holders.find),
             is_far=far_behind(
-                self._member_list.told_height, self.history.within(retention, every), every
+                self._member_list.told_height,
+                lambda: self.history.within(snapshots.quota.retention, every),
+                every,
             ),
         )
         return runner, scout, catch_up

@@ -132,7 +132,7 @@ class Handlers:
             "model_root": vertex.model_root.hex(),
             "loss_nats": runner.history.loss_nats,
             "alarm": runner.history.loss_watch.alarm,
-            "storage": runner.snapshots.quota.standing.told(),
+            "storage": runner.snapshots.quota.told(),
             "damaged": list(runner.snapshots.scrub.found),
             "repaired": list(runner.snapshots.scrub.mended),
             "validators": {

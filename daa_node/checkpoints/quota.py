@@ -9,6 +9,7 @@ restored: what a network has certified is never lost for want of room. Where tha
 the node goes on, and says so: the bound is a wish, the disk's end is the wall (see StorageFailed).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -89,10 +90,18 @@ class Quota:
         self._pause = 0  # rounds to let go by
         self._failed = False  # at the last try, and told of
         self.standing = Standing(0, 0, retention.bytes_max, Level.ROOM)
+        # The bound as the operator wants it now.
+        self.bytes_max_now: Callable[[], int | None] = lambda: self.retention.bytes_max
+
+    def told(self) -> dict[str, object]:
+        """As `status` has it, under the bound of now."""
+        self._take_up()
+        return self.standing.told()
 
     async def look(self) -> None:
         """Count, and let go of what is too much; once a round. A disk that fails is told of."""
         try:
+            self._take_up()
             self._count()
             if self._pause:
                 self._pause -= 1
@@ -109,6 +118,18 @@ class Quota:
         """Whether so much more may come of what nobody here needs."""
         bytes_max = self.retention.bytes_max
         return bytes_max is None or (self.standing.bytes + size_bytes) * 100 < bytes_max * NEAR
+
+    def _take_up(self) -> None:
+        """Another bound is looked at as if there had been none, and told of anew."""
+        bytes_max = self.bytes_max_now()
+        if bytes_max == self.retention.bytes_max:
+            return
+        self.retention = replace(self.retention, bytes_max=bytes_max)
+        self._packing.retention = self.retention
+        self._pause = 0
+        now = self.standing
+        self.standing = Standing(now.chain_bytes, now.work_bytes, bytes_max, Level.ROOM)
+        self._set(Level.NEAR if self._is_above(NEAR) else Level.ROOM)
 
     def _count(self) -> None:
         chain = self._chain

@@ -103,7 +103,7 @@ class Daemon:
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[])
         self.scrub = SimpleNamespace(found=(), mended=())
-        quota = SimpleNamespace(standing=Standing(5, 2, 10, Level.NEAR))
+        quota = SimpleNamespace(told=Standing(5, 2, 10, Level.NEAR).told)
         snapshots = SimpleNamespace(scrub=self.scrub, quota=quota)
         runner = SimpleNamespace(newest=vertex, round=0, history=history, snapshots=snapshots)
         nothing: Any = lambda: None  # noqa: E731

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from daa_dag.retention import Prunable, Retention, below, floor_for
-from daa_node.checkpoints import quota
+from daa_node.checkpoints import packing, quota
 from daa_node.checkpoints.held import Held
 from daa_node.checkpoints.quota import Level, within_bytes
 from daa_node.checkpoints.restore import restore
@@ -112,6 +112,61 @@ def test_it_says_once_that_it_is_near_and_once_that_nothing_more_may_go(tmp_path
 
     trio.run(run)
     assert verify_chain(maker.chain_directory, FACTS).problems == []
+
+
+def test_another_bound_is_taken_up_while_a_daemon_runs(tmp_path: Path) -> None:
+    """At the next look, also where nothing more could go under the one before."""
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        host = Host(maker, None)
+        await host.grow(6)
+        looks, kept = host.snapshots.quota, len(await maker.store.blob_roots("deltas"))
+        held = looks.standing.bytes
+        bound: list[int | None] = [2**14]
+        looks.bytes_max_now = lambda: bound[0]
+        assert looks.told()["bytes_max"] == 2**14
+        assert looks.told()["level"] == "near"
+        await looks.look()
+        assert len(await maker.store.blob_roots("deltas")) < kept
+        assert host.names()[-2:] == ["storage_let_go", "storage_over"]
+        bound[0] = 2**14 + 1  # as if it had never been tried
+        await looks.look()
+        assert host.names()[-2:] == ["storage_near", "storage_over"]
+        bound[0] = 100 * held
+        assert looks.told()["level"] == "room"
+        assert looks.room_for(1)
+        kept = len(await maker.store.blob_roots("deltas"))
+        bound[0] = None
+        await host.grow(2)
+        assert len(await maker.store.blob_roots("deltas")) == kept + 2
+        assert looks.told()["bytes_max"] is None
+
+    trio.run(run)
+    assert verify_chain(maker.chain_directory, FACTS).problems == []
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_states_stay_out_of_packs_of_proofs_once_there_is_a_bound(
+    tmp_path: Path, bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each that goes would have packs of proofs written anew."""
+    monkeypatch.setattr(packing, "LOOSE_FILES_MAX", 1)
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        host = Host(maker, None)
+        await host.grow(2)
+        if bounded:
+            host.snapshots.quota.bytes_max_now = lambda: 10**9
+            await host.snapshots.quota.look()
+        await host.snapshots.packing.run()
+        assert await maker.store.packed_count("vertices", ()) == 3
+        assert await maker.store.packed_count("deltas", ()) == (0 if bounded else 2)
+
+    trio.run(run)
 
 
 def test_old_certificates_go_only_where_the_history_is_pruned(tmp_path: Path) -> None:
