@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from daa_dag.checkpoint import Vertex
 from daa_dag.retention import Prunable, Retention, below, floor_for
 from daa_node.checkpoints import packing, quota
 from daa_node.checkpoints.held import Held
 from daa_node.checkpoints.quota import Level, within_bytes
 from daa_node.checkpoints.restore import restore
-from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.checkpoints.snapshots import Snapshots, prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
 from daa_node.observability.events import Event, EventLog
@@ -46,6 +47,13 @@ class Host:
 
     def names(self) -> list[str]:
         return [event["name"] for event in self.told]
+
+
+async def vertex_at(maker: ChainMaker, height: int) -> Vertex:
+    vertex_id = await maker.chain.heights.at(height)
+    vertex = None if vertex_id is None else await maker.chain.vertex(vertex_id)
+    assert vertex is not None
+    return vertex
 
 
 def bytes_under(maker: ChainMaker) -> int:
@@ -235,6 +243,88 @@ def test_what_a_disk_has_lost_of_old_states_keeps_no_others(tmp_path: Path, heig
         assert host.names() == ["storage_near", "storage_let_go", "storage_over"]
         assert len(await maker.store.blob_roots("deltas")) == 0
         assert await maker.chain.snapshot(maker.newest) is not None
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize("loses", ["damaged", "missing"])
+def test_a_vertex_that_cannot_be_read_is_gone_round_and_told_of_once(
+    tmp_path: Path, loses: str
+) -> None:
+    maker = make_chain(tmp_path, 9)
+
+    async def run() -> None:
+        await maker.open()
+        vertex_id = await maker.chain.heights.at(3)
+        assert vertex_id is not None
+        path = maker.chain_directory / "vertices" / vertex_id.hex()
+        good = path.read_bytes()
+        before = {*await maker.store.blob_roots("deltas")}
+        own = (await vertex_at(maker, 3)).delta_root
+        path.unlink() if loses == "missing" else path.write_bytes(b"rot")
+        host = Host(maker, 2**14)
+        await host.snapshots.quota.look()
+        host.snapshots.quota.bytes_max_now = lambda: 2**14 + 1
+        await host.snapshots.quota.look()
+        (told,) = [e["detail"] for e in host.told if e["name"] == "record_damaged"]
+        assert f"vertices/{vertex_id.hex()} is {loses}" in told
+        assert "storage_let_go" in host.names()
+        assert "storage_failed" not in host.names()
+        left = {*await maker.store.blob_roots("deltas")}
+        newest = await vertex_at(maker, 9)
+        assert left == {own, newest.delta_root}  # above it what is needed, of its own what is known
+        assert left < before
+        assert await maker.chain.snapshot(await vertex_at(maker, 8)) is not None
+        path.write_bytes(good)
+        host.snapshots.quota.bytes_max_now = lambda: 2**14
+        await host.snapshots.quota.look()
+        assert {*await maker.store.blob_roots("deltas")} == {newest.delta_root}
+
+    trio.run(run)
+    assert verify_chain(maker.chain_directory, FACTS).problems == []
+
+
+def test_nothing_goes_that_a_vertex_which_cannot_be_read_may_need(tmp_path: Path) -> None:
+    """It may stand on the same delta, or share chunks with a state that would go."""
+    maker = make_chain(tmp_path, 6)
+
+    async def run() -> None:
+        await maker.open()
+        vertex_id = await maker.chain.heights.at(5)
+        assert vertex_id is not None
+        (maker.chain_directory / "vertices" / vertex_id.hex()).write_bytes(b"rot")
+        # below the states of heights 2 and 4 it may need something, below that of 6 it does not
+        with pytest.raises(StorageFailed, match="before it is mended"):
+            await prune(maker.chain, Retention(vertices_restorable=2))
+        assert len(await maker.store.blob_roots("deltas")) == 6
+        assert await prune(maker.chain, Retention(vertices_restorable=1)) > 0
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize("rots", [False, True])
+def test_a_bound_lets_no_state_go_from_below_what_cannot_be_read(
+    tmp_path: Path, rots: bool
+) -> None:
+    """Else of it what is needed would be anybody's guess: more goes, up to a state above it."""
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await Host(maker, None).grow(9)
+        roots = [(await vertex_at(maker, height)).delta_root for height in range(1, 10)]
+        vertex_id = await maker.chain.heights.at(7)
+        assert vertex_id is not None
+        if rots:
+            (maker.chain_directory / "vertices" / vertex_id.hex()).write_bytes(b"rot")
+        host = Host(maker, bytes_under(maker) * 100 // 95 - 1)  # as little as can be
+        await host.snapshots.quota.look()
+        assert "storage_let_go" in host.names()
+        left = {*await maker.store.blob_roots("deltas")}
+        if rots:
+            assert left == {roots[6], roots[8]}
+        else:
+            assert left >= {*roots[6:]}
 
     trio.run(run)
 
