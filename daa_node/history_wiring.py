@@ -71,6 +71,11 @@ class HistoryWiring:
         self.replication = Replication(self._contacts.me, *around, self._events)
         self.replication.serve(self._requests)
 
+    def copies(self) -> dict[str, object]:
+        """What `status` tells of whole states at others."""
+        assert self.replication is not None, "lend_to() comes first"
+        return self.replication.told()
+
     async def run(self) -> None:
         """See that there are copies enough; each node at its own time. Until cancelled."""
         assert self.replication is not None, "lend_to() comes first"

@@ -466,6 +466,7 @@ class Wiring:
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             link=self.limits.standing,
+            copies=self.history.copies,
             trainer_pid=lambda: parts.trainer.pid,
             gateway=lambda: None if self._gateway is None else self._gateway.standing(),
             reachability=self.relaying.standing,

@@ -124,6 +124,7 @@ class Daemon:
             bytes_sent=int,
             bytes_received=int,
             link=nothing,
+            copies=lambda: {"wanted": 3, "states": []},
             trainer_pid=nothing,
             gateway=nothing,
             reachability=dict,
@@ -268,5 +269,6 @@ async def test_status_names_what_the_disk_has_lost() -> None:
         "bytes_max": 10,
         "level": "near",
     }
+    assert answer["copies"] == {"wanted": 3, "states": []}
     assert answer["damaged"] == ["chunks/ab is damaged"]
     assert answer["repaired"] == ["blocks/cd is missing"]

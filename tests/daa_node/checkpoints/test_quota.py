@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from daa_dag.checkpoint import Vertex
 from daa_dag.retention import Prunable, Retention, below, floor_for
 from daa_node.checkpoints import packing, quota
 from daa_node.checkpoints.held import Held
@@ -22,6 +21,7 @@ from tests.daa_node.checkpoints.little_chain import (
     Replays,
     files_under,
     make_chain,
+    vertex_at,
 )
 
 
@@ -47,13 +47,6 @@ class Host:
 
     def names(self) -> list[str]:
         return [event["name"] for event in self.told]
-
-
-async def vertex_at(maker: ChainMaker, height: int) -> Vertex:
-    vertex_id = await maker.chain.heights.at(height)
-    vertex = None if vertex_id is None else await maker.chain.vertex(vertex_id)
-    assert vertex is not None
-    return vertex
 
 
 def bytes_under(maker: ChainMaker) -> int:

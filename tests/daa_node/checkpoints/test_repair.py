@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from daa_consensus.bft.messages import encode_certificate
-from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints import repair, scrub
@@ -33,6 +32,7 @@ from tests.daa_node.checkpoints.little_chain import (
     files_under,
     make_chain,
     put_blob,
+    vertex_at,
 )
 
 ROUNDS = 7
@@ -216,21 +216,12 @@ def test_the_manifest_of_a_delta_that_rots_in_its_pack_is_mended(
     assert verify_chain(ours.chain_directory, FACTS).problems == []
 
 
-async def newest_snapshot(maker: ChainMaker) -> Vertex:
-    vertex_id = await maker.chain.heights.at(
-        maker.newest.height - maker.newest.height % SNAPSHOT_EVERY
-    )
-    vertex = None if vertex_id is None else await maker.chain.vertex(vertex_id)
-    assert vertex is not None
-    return vertex
-
-
 @pytest.mark.parametrize("what", ["manifest", "delta", "vertex"])
 def test_whenever_a_process_dies_a_damaged_file_or_its_mended_one_is_there(
     others: ChainMaker, ours: ChainMaker, what: str
 ) -> None:
     """A state whose manifest is gone is one that was let go: nobody would look for it again."""
-    vertex = trio.run(newest_snapshot, others)
+    vertex = trio.run(vertex_at, others, ROUNDS - ROUNDS % SNAPSHOT_EVERY)
     root = vertex.model_root if what == "manifest" else vertex.delta_root
     kind = {"manifest": "manifests", "delta": "deltas", "vertex": "vertices"}[what]
     name = vertex.vertex_id.hex() if what == "vertex" else root.hex()
