@@ -271,12 +271,13 @@ class BlobStore(Protocol):
     async def settle(self, kinds: Sequence[str]) -> None:
         """What was deleted of these kinds stays so over a power cut. Raises StorageFailed."""
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
         """Move records and small blobs of these kinds into few files if they are so many.
 
-        How many it moved. Nobody who reads sees a difference, and nothing is lost at any moment:
-        they are deleted where they were once they are durable elsewhere. Whatever moves is durable.
-        Nothing of these kinds may be written or deleted meanwhile. Raises StorageFailed.
+        How many it moved; those of `but` (`kind/name`) stay. Nobody who reads sees a difference,
+        and nothing is lost at any moment: they are deleted where they were once they are durable
+        elsewhere. Whatever moves is durable. Nothing of these kinds may be written or deleted
+        meanwhile. Raises StorageFailed.
         """
 
     async def merge_packs(self) -> int:

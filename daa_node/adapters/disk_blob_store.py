@@ -59,8 +59,8 @@ class DiskBlobStore:
     async def settle(self, kinds: Sequence[str]) -> None:
         await self._run(lambda: self.directory.settle(kinds))
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
-        return await self._run(lambda: self.directory.packs.pack(kinds, files_min))
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
+        return await self._run(lambda: self.directory.packs.pack(kinds, files_min, but))
 
     async def merge_packs(self) -> int:
         return await self._run(self.directory.packs.merge)

@@ -65,8 +65,8 @@ class MemoryStore:
     async def has_record(self, kind: str, name: str) -> bool:
         return await self.get_record(kind, name) is not None
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
-        return await self._packs.pack(kinds, files_min)
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
+        return await self._packs.pack(kinds, files_min, but)
 
     async def merge_packs(self) -> int:
         return await self._packs.merge()

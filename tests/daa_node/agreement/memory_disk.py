@@ -64,7 +64,7 @@ class MemoryStore:
     async def has_record(self, kind: str, name: str) -> bool:
         return (kind, name) in self.records
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
         return 0  # it has no files
 
     async def merge_packs(self) -> int:

@@ -103,8 +103,7 @@ class Daemon:
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[])
         self.scrub = SimpleNamespace(found=(), mended=())
-        quota = SimpleNamespace(told=Standing(5, 2, 10, Level.NEAR).told)
-        snapshots = SimpleNamespace(scrub=self.scrub, quota=quota)
+        snapshots = SimpleNamespace(scrub=self.scrub, quota=Standing(5, 2, 10, Level.NEAR))
         runner = SimpleNamespace(newest=vertex, round=0, history=history, snapshots=snapshots)
         nothing: Any = lambda: None  # noqa: E731
         live = Live(

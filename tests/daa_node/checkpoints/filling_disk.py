@@ -35,9 +35,9 @@ class FillingDisk:
     async def has_record(self, kind: str, name: str) -> bool:
         return await self._store.has_record(kind, name)
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
         self._change()
-        return await self._store.pack(kinds, files_min)
+        return await self._store.pack(kinds, files_min, but)
 
     async def merge_packs(self) -> int:
         self._change()
