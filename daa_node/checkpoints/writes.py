@@ -128,18 +128,16 @@ class GroupWriter:
             await self._finish_last_write()
             if not await is_due():
                 return 0
-            rotten = () if self._loose is None else self._loose.rotten
-            but = [f"{CERTIFICATES}/{name}" for name in rotten]
-            return sum([await self._store.pack(kinds, 1, but) for kinds in parts])
+            return sum([await self._pack(kinds) for kinds in parts])
 
     def _note(self, kind: str, name: str, payload: bytes) -> None:
         if kind == CERTIFICATES and self._loose is not None:
             self._loose.wrote(name, payload)
 
     async def _put(self, group: Sequence[Write]) -> None:
-        """What is put loosely goes into one pack, with one sync for all and not two for each.
+        """What is put loosely goes into packs, with one sync for many and not two for each.
 
-        The last file says that all are there for good, so it comes after the pack.
+        The last file says that all are there for good, so it comes after the packs.
         """
         *first, last = group
         loose = set[str]()
@@ -149,9 +147,14 @@ class GroupWriter:
             else:
                 await write.put_loosely()
                 loose.add(write.name.partition("/")[0])
-        if loose:
-            await self._store.pack(sorted(loose), 1)
+        while loose and await self._pack(sorted(loose)):
+            pass  # a pack takes a batch
         await last.put()
+
+    async def _pack(self, kinds: Sequence[str]) -> int:
+        """How many it moved."""
+        rotten = () if self._loose is None else self._loose.rotten
+        return await self._store.pack(kinds, 1, [f"{CERTIFICATES}/{name}" for name in rotten])
 
     async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
         absent = []
