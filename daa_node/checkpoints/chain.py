@@ -48,6 +48,7 @@ from daa_node.checkpoints.recollection import (
 from daa_node.checkpoints.turns import Turns
 from daa_node.checkpoints.writes import GroupWriter
 from daa_node.errors import StorageFailed
+from daa_node.packs.format import key_of
 from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore
 
@@ -294,6 +295,8 @@ async def _is_pack_due(chain: ChainStore, kinds: Sequence[str], files_min: int) 
     if not await is_pack_due(chain, kinds, files_min):
         return False
     for name in await chain.store.record_names(CERTIFICATES, packed=False):
+        if key_of(CERTIFICATES, name) is None:
+            continue  # somebody else has put it there
         try:
             certificate = await _certificate(chain, name)
         except StorageFailed:

@@ -73,7 +73,7 @@ class LooseProofs:
             else:
                 self.wrote(name, encode_certificate(certificate))
                 return
-        raise StorageFailed(what_is_wrong(name))
+        raise StorageFailed(f"{CERTIFICATES}/{name} is damaged: a signature in it is not good")
 
     def damaged(self, name: str) -> None:
         """It cannot be read, or is no certificate."""
@@ -90,7 +90,3 @@ class LooseProofs:
         self._rotten[name] = now
         self._found.append(name)
         self.has_found.set()
-
-
-def what_is_wrong(name: str) -> str:
-    return f"{CERTIFICATES}/{name} is damaged: a signature in it is not good"

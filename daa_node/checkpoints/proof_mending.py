@@ -11,8 +11,7 @@ import trio
 from daa_consensus.bft.messages import ResultPayload
 from daa_dag.ids import BlockId, VertexId
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.layout import FINAL_SUFFIX
-from daa_node.checkpoints.loose_proofs import what_is_wrong
+from daa_node.checkpoints.layout import CERTIFICATES, FINAL_SUFFIX
 from daa_node.checkpoints.repair import Repair
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
@@ -48,7 +47,7 @@ class ProofMending:
         for name in found:
             if name not in loose.rotten:
                 continue  # the daily reading was faster
-            what = what_is_wrong(name)
+            what = f"{CERTIFICATES}/{name} has rotted in its file"
             if name not in before:
                 self._log.emit(events.RECORD_DAMAGED, detail=what)
             try:

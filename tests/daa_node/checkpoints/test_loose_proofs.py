@@ -188,10 +188,15 @@ async def test_no_pack_seals_what_has_rotted(
         (ours.chain_directory / "certificates" / name).write_bytes(b"\x90")
     else:
         rot(ours, name, certificate)
+    strange = ours.chain_directory / "certificates" / "strange.exec"
+    strange.write_bytes(b"of somebody else")
     before = len(await ours.store.record_names("certificates"))
     await ours.chain.pack(KINDS, 1)
-    assert await ours.store.record_names("certificates", packed=False) == [name]
+    left = await ours.store.record_names("certificates", packed=False)
+    assert left == [name, strange.name]
     assert len(await ours.store.record_names("certificates")) == before
+    assert ours.chain.loose.rotten == {name}
+    strange.unlink()
     again = ChainMaker(ours.directory)
     await again.open()
     again.chain.loose.verify = Verifying()
