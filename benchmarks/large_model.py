@@ -1,6 +1,6 @@
 """A large model in a real daemon: rounds, a snapshot, both kinds of restart, verify, export.
 
-    python benchmarks/large_model.py [--parameters 33554432] [--codec int8] [--rounds 2]
+    python -m benchmarks.large_model [--parameters 33554432] [--codec int8] [--rounds 2]
         [--no-restart] [--dir DIR] [--json]
 
 One validator alone, on the CPU, with a byte GPT whose windows are of eight tokens: a step costs
@@ -27,13 +27,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+from benchmarks.memory_looks import Looking, memory_of
 from daa_node.adapters import control_socket
 from daa_node.cli import identity
 from daa_node.cli.cluster import settings
@@ -67,38 +67,27 @@ trainer: {device: cpu, threads: %d, optimiser_in: files, heartbeat_timeout_s: 60
 Row = dict[str, object]
 
 
-class Looks:
-    """Peaks of a process and of those that it started, between begin and end."""
+class Peaks:
+    """Of a process and of those that it started: the most that any look has seen."""
 
     def __init__(self, pid: int, folders: list[Path]) -> None:
         self._pid, self._folders = pid, folders
         self.anonymous = self.files = self.disk = 0
         self.of_process: dict[str, int] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._count = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        count = 0
-        while not self._over.wait(LOOK_S):
-            anonymous = files = 0
-            for depth, pid in _family(self._pid):
-                one = _status(pid)
-                anonymous += one.get("RssAnon", 0)
-                files += one.get("RssFile", 0) + one.get("RssShmem", 0)
-                name = "itself" if depth == 0 else "its workers"
-                self.of_process[name] = max(self.of_process.get(name, 0), one.get("RssAnon", 0))
-            self.anonymous, self.files = max(self.anonymous, anonymous), max(self.files, files)
-            if count % DISK_EACH == 0:
-                self.disk = max(self.disk, sum(map(_disk_bytes, self._folders)))
-            count += 1
+    def look(self) -> None:
+        anonymous = files = 0
+        for depth, pid in _family(self._pid):
+            one = memory_of(pid)
+            anonymous += one.get("RssAnon", 0)
+            files += one.get("RssFile", 0) + one.get("RssShmem", 0)
+            name = "itself" if depth == 0 else "its workers"
+            self.of_process[name] = max(self.of_process.get(name, 0), one.get("RssAnon", 0))
+        self.anonymous, self.files = max(self.anonymous, anonymous), max(self.files, files)
+        if self._count % DISK_EACH == 0:
+            self.disk = max(self.disk, sum(map(_disk_bytes, self._folders)))
+        self._count += 1
 
 
 def _family(pid: int, depth: int = 0) -> Iterator[tuple[int, int]]:
@@ -109,16 +98,6 @@ def _family(pid: int, depth: int = 0) -> Iterator[tuple[int, int]]:
         return
     for child in children:
         yield from _family(int(child), depth + 1)
-
-
-def _status(pid: int) -> dict[str, int]:
-    """Bytes by name; nothing of a process that is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return {}
-    found = (line.split() for line in lines if line.startswith("Rss"))
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in found}
 
 
 def _disk_bytes(folder: Path) -> int:
@@ -169,12 +148,13 @@ class Node:
     def part(self, name: str, pid: int) -> Iterator[Row]:
         began = time.monotonic()
         row: Row = {"part": name}
-        with Looks(pid, [self.folder, self.out]) as looks:
+        peaks = Peaks(pid, [self.folder, self.out])
+        with Looking(peaks.look, LOOK_S):
             yield row
         row |= {"wall_s": round(time.monotonic() - began, 1)}
         for what in ("anonymous", "files", "disk"):
-            row[what] = round(getattr(looks, what) / self.count, 2)
-        for which, peak in looks.of_process.items():
+            row[what] = round(getattr(peaks, what) / self.count, 2)
+        for which, peak in peaks.of_process.items():
             row[f"anonymous of {which}"] = round(peak / self.count, 2)
         self.rows.append(row)
         print(json.dumps(row), file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """What a worker with one device takes of memory and disk in each of its works: bytes a parameter.
 
-    python benchmarks/worker_memory.py [--parameters 33554432] [--optimiser-in memory|files]
+    python -m benchmarks.worker_memory [--parameters 33554432] [--optimiser-in memory|files]
         [--base BF16|F32] [--directory DIR] [--json]
 
 One process on the CPU goes through what a worker does, with a model whose step is short: a byte
@@ -16,16 +16,16 @@ import json
 import multiprocessing
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.memory_looks import Looking, memory_of
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.seams import StateRef, TrainOrder
 from daa_node.tensors import open_grid_vector, reuse_grid_vector
@@ -65,11 +65,12 @@ class Measured:
     def work(self, name: str, act: Callable[[], object]) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
         began = time.perf_counter()
-        with _Looks() as looks:
+        seen = [0]  # of what is anonymous, the most
+        with Looking(lambda: seen.append(max(seen.pop(), _status("RssAnon"))), LOOK_S):
             act()
         wall_s = time.perf_counter() - began
         peak, kept = _status("VmHWM") - self._idle, _status("RssAnon") - self._idle_anonymous
-        anonymous = max(looks.peak - self._idle_anonymous, kept)
+        anonymous = max(seen[0] - self._idle_anonymous, kept)
         row: Row = {
             "work": name,
             "peak": round(peak / self._parameters, 1),
@@ -80,32 +81,8 @@ class Measured:
         self.rows.append(row)
 
 
-class _Looks:
-    """The most anonymous memory that was seen between begin and end."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._over.wait(LOOK_S):
-            self.peak = max(self.peak, _status("RssAnon"))
-
-
 def _status(name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise KeyError(name)
+    return memory_of(os.getpid())[name]
 
 
 def model_of(parameters: int) -> ModelConfig:

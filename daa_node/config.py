@@ -27,6 +27,7 @@ SAFE_KEYS = (
     "network.upload_mbit_s",
     "network.download_mbit_s",
     "network.data_gb_a_day",
+    "storage.bytes_max",
 )
 
 
@@ -83,7 +84,8 @@ def taken_over(old: NodeConfig, new: NodeConfig) -> NodeConfig:
     limits = ("upload_mbit_s", "download_mbit_s", "data_gb_a_day")
     safe = {key: getattr(new.network, key) for key in limits}
     network = old.network.model_copy(update=safe)
-    return old.model_copy(update={"log": new.log, "network": network})
+    storage = old.storage.model_copy(update={"bytes_max": new.storage.bytes_max})
+    return old.model_copy(update={"log": new.log, "network": network, "storage": storage})
 
 
 def reference(model: type[BaseModel] = NodeConfig, indent: str = "") -> Iterator[str]:

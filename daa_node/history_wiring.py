@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Collection, Sequence, Set
 
+import trio
+
 from daa_dag.chunking import Manifest
 from daa_dag.ids import NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.proof_mending import ProofMending
 from daa_node.checkpoints.quota import within_bytes
 from daa_node.checkpoints.records import Records
 from daa_node.checkpoints.repair import Lenders, Repair
@@ -37,6 +40,8 @@ class HistoryWiring:
         self._chain = chain
         self._events, self._peer_id = parts.events, parts.transport.peer_id
         self.replication: Replication | None = None
+        self._mending: ProofMending | None = None
+        self._storage_now = parts.storage_now
         self._contacts = contacts
         self._requests = requests
         self._fetcher = fetcher
@@ -62,15 +67,32 @@ class HistoryWiring:
 
     def lend_to(self, snapshots: Snapshots) -> None:
         """What is found damaged there is mended from now on."""
-        snapshots.scrub.repair = Repair(self._chain, self.lenders)
+        repair = Repair(self._chain, self.lenders)
+        snapshots.scrub.repair = repair
+        self._chain.loose.verify = self.lenders.validators.verify
+        self._mending = ProofMending(self._chain, repair, self._events)
+        if self._storage_now is not None:
+            now = self._storage_now
+            snapshots.quota.bytes_max_now = lambda: now().bytes_max
         around = self._chain, self.lenders, snapshots.quota, snapshots.every
         self.replication = Replication(self._contacts.me, *around, self._events)
         self.replication.serve(self._requests)
 
-    async def run(self) -> None:
-        """See that there are copies enough; each node at its own time. Until cancelled."""
+    def copies(self) -> dict[str, object]:
+        """What `status` tells of whole states at others."""
         assert self.replication is not None, "lend_to() comes first"
-        await self.replication.run(LOOK_EVERY_S * share_of(self._peer_id))
+        return self.replication.told()
+
+    async def run(self) -> None:
+        """See that there are copies enough, each node at its own time, and mend what has rotted.
+
+        Until cancelled.
+        """
+        assert self.replication is not None, "lend_to() comes first"
+        assert self._mending is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._mending.run)
+            nursery.start_soon(self.replication.run, LOOK_EVERY_S * share_of(self._peer_id))
 
     async def _ask(self, node: NodeId, name: str, body: bytes, answer_bytes_max: int) -> bytes:
         peer_id = self._contacts.peer_of(node)

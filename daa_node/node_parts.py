@@ -12,6 +12,7 @@ import trio
 
 from daa_dag.ids import NodeId, VertexId
 from daa_node.api.handlers import Process
+from daa_node.checkpoints.config import StorageConfig
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
 from daa_node.gateway.front_desk import Desk
@@ -114,6 +115,7 @@ class NodeParts:
     open_examples: Callable[[], Examples] | None = None
     read_first_weights: ReadFile = lambda: None  # see rounds.first_weights
     network_now: Callable[[], NetworkConfig] | None = None  # its settings change while it runs
+    storage_now: Callable[[], StorageConfig] | None = None  # so does its bound
     anchor: VertexId | None = None  # of the one past that the operator trusts
     slowness: float = 1.0  # so many times longer a chunk takes, where each stands for many
     weigh_frame: Callable[[Piece], int] = len  # bytes that a frame of the bulk channel stands for

@@ -252,8 +252,9 @@ class BlobStore(Protocol):
     tally: Tally
 
     async def put_record(
-        self, kind: str, name: str, payload: bytes, durable: bool = True
-    ) -> None: ...
+        self, kind: str, name: str, payload: bytes, durable: bool = True, anew: bool = False
+    ) -> None:
+        """`anew`: in the place of a damaged one, in a pack too, which is there until then."""
 
     async def get_record(self, kind: str, name: str) -> bytes | None: ...
 
@@ -270,12 +271,13 @@ class BlobStore(Protocol):
     async def settle(self, kinds: Sequence[str]) -> None:
         """What was deleted of these kinds stays so over a power cut. Raises StorageFailed."""
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
         """Move records and small blobs of these kinds into few files if they are so many.
 
-        How many it moved. Nobody who reads sees a difference, and nothing is lost at any moment:
-        they are deleted where they were once they are durable elsewhere. Whatever moves is durable.
-        Nothing of these kinds may be written or deleted meanwhile. Raises StorageFailed.
+        How many it moved; those of `but` (`kind/name`) stay. Nobody who reads sees a difference,
+        and nothing is lost at any moment: they are deleted where they were once they are durable
+        elsewhere. Whatever moves is durable. Nothing of these kinds may be written or deleted
+        meanwhile. Raises StorageFailed.
         """
 
     async def merge_packs(self) -> int:
@@ -284,7 +286,8 @@ class BlobStore(Protocol):
         May take long; everything may be read and written meanwhile. Raises StorageFailed.
         """
 
-    async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter: ...
+    async def begin_blob(self, kind: str, manifest: Manifest, anew: bool = False) -> BlobWriter:
+        """`anew`: what is there is damaged, and stays until the commit takes its place."""
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
         """The manifest of a committed blob; None if it is damaged, or we do not hold the blob.

@@ -319,7 +319,9 @@ class Wiring:
         catch_up = CatchUp(
             *(runner, runner_parts, scout.found, self.holders.find),
             is_far=far_behind(
-                self._member_list.told_height, self.history.within(retention, every), every
+                self._member_list.told_height,
+                lambda: self.history.within(snapshots.quota.retention, every),
+                every,
             ),
         )
         return runner, scout, catch_up
@@ -464,6 +466,7 @@ class Wiring:
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             link=self.limits.standing,
+            copies=self.history.copies,
             trainer_pid=lambda: parts.trainer.pid,
             gateway=lambda: None if self._gateway is None else self._gateway.standing(),
             reachability=self.relaying.standing,

@@ -199,10 +199,18 @@ class BlobDirectory:
     def blob_roots(self, kind: str) -> list[BlobRoot]:
         return [BlobRoot(bytes.fromhex(n)) for n in self.record_names(kind) if _is_root_name(n)]
 
-    def adopt_file(self, kind: str, path: Path, manifest: Manifest, durable: bool = False) -> None:
+    def adopt_file(
+        self,
+        kind: str,
+        path: Path,
+        manifest: Manifest,
+        durable: bool = False,
+        anew: bool = False,
+    ) -> None:
         """Move a finished file (see disk_records) in as the blob that `manifest` describes.
 
-        The caller has made the manifest from the file's own bytes. Raises StorageFailed.
+        The caller has made the manifest from the file's own bytes. `anew`: what is there, loose or
+        in a pack, is damaged, and the file takes its place. Raises StorageFailed.
         """
         target = self.path_of(kind, manifest.root)
         with storage(f"adopt {path}"):
@@ -212,7 +220,7 @@ class BlobDirectory:
                     f"{path} has {size_bytes} bytes, its manifest says {manifest.size_bytes}"
                 )
             # What is there may be synced, and promised to others: the same bytes of two makers.
-            is_there = self.blob_manifest(kind, manifest.root) == manifest
+            is_there = not anew and self.blob_manifest(kind, manifest.root) == manifest
             if is_there and not target.is_file():  # packed, and so durable
                 path.unlink()
                 return
@@ -222,6 +230,8 @@ class BlobDirectory:
             # The manifest first: a blob without one could not even be named as incomplete.
             self.records.put_record(MANIFESTS, manifest.root.hex(), manifest.encode(), durable)
             self.records.move_in(path, target, durable)
+            for damaged in (kind, MANIFESTS) if anew else ():
+                self.packs.delete(damaged, manifest.root.hex())
 
     def make_durable(self, kind: str, root: BlobRoot) -> None:
         """Sync a blob that was adopted without; one that a crash left damaged is deleted."""
@@ -246,11 +256,11 @@ class BlobDirectory:
             for directory in (beside.parent, path.parent, self.records.root):
                 sync(directory)
 
-    def begin_blob(self, kind: str, manifest: Manifest) -> "PartialBlob":
-        """Start, or resume, receiving a blob."""
+    def begin_blob(self, kind: str, manifest: Manifest, anew: bool = False) -> "PartialBlob":
+        """Start, or resume, receiving a blob; `anew`: one that is there is damaged."""
         partial = self.records.scratch / f"{kind}.{_hex(manifest.root)}{PARTIAL_SUFFIX}"
         self.path_of(kind, manifest.root)  # refuses a bad kind before anything is created
-        committed = self.blob_manifest(kind, manifest.root) is not None
+        committed = not anew and self.blob_manifest(kind, manifest.root) is not None
         held = set(range(len(manifest.sizes))) if committed else set()
         with storage(f"open {partial}"):
             self.records.scratch.mkdir(parents=True, exist_ok=True)
@@ -258,7 +268,7 @@ class BlobDirectory:
                 held = _chunks_that_match(partial, manifest)
             elif not committed:
                 self.spares.take(manifest.size_bytes, partial)
-        return PartialBlob(self, kind, manifest, partial, held)
+        return PartialBlob(self, kind, manifest, partial, held, anew)
 
     def delete_blob(self, kind: str, root: BlobRoot) -> None:
         path = self.path_of(kind, root)
@@ -289,12 +299,14 @@ class PartialBlob:
         manifest: Manifest,
         path: Path,
         held: set[int],
+        anew: bool = False,
     ) -> None:
         self._directory = directory
         self._kind = kind
         self._manifest = manifest
         self._path = path
         self._held = held
+        self._anew = anew
 
     def missing(self) -> list[int]:
         """Indices of the chunks still wanted, ascending."""
@@ -332,12 +344,13 @@ class PartialBlob:
     def commit(self, durable: bool = True) -> None:
         """Visible once this returns; all chunks must be there. Raises StorageFailed."""
         assert not self.missing()
-        if self._directory.blob_manifest(self._kind, self._manifest.root) is not None:
+        directory, root = self._directory, self._manifest.root
+        if not self._anew and directory.blob_manifest(self._kind, root) is not None:
             return
         with storage(f"commit {self._path}"):
             # A longer file can remain from a partial that was damaged from outside.
             os.truncate(self._path, self._manifest.size_bytes)
-        self._directory.adopt_file(self._kind, self._path, self._manifest, durable)
+        directory.adopt_file(self._kind, self._path, self._manifest, durable, self._anew)
 
 
 def _fill(

@@ -31,8 +31,15 @@ class DiskBlobStore:
         self.tally: Tally = self.directory.records.tally
         self._disk = _Patient(offload or ThreadOffload(THREADS_MAX), shortage or Shortage())
 
-    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
-        await self._run(lambda: self.directory.records.put_record(kind, name, payload, durable))
+    async def put_record(
+        self, kind: str, name: str, payload: bytes, durable: bool = True, anew: bool = False
+    ) -> None:
+        def put() -> None:
+            self.directory.records.put_record(kind, name, payload, durable)
+            if anew:  # from now on the loose one is found first
+                self.directory.packs.delete(kind, name)
+
+        await self._run(put)
 
     async def get_record(self, kind: str, name: str) -> bytes | None:
         return await self._run(lambda: self.directory.get_record(kind, name))
@@ -52,14 +59,16 @@ class DiskBlobStore:
     async def settle(self, kinds: Sequence[str]) -> None:
         await self._run(lambda: self.directory.settle(kinds))
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
-        return await self._run(lambda: self.directory.packs.pack(kinds, files_min))
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
+        return await self._run(lambda: self.directory.packs.pack(kinds, files_min, but))
 
     async def merge_packs(self) -> int:
         return await self._run(self.directory.packs.merge)
 
-    async def begin_blob(self, kind: str, manifest: Manifest) -> "DiskBlobWriter":
-        partial = await self._run(lambda: self.directory.begin_blob(kind, manifest))
+    async def begin_blob(
+        self, kind: str, manifest: Manifest, anew: bool = False
+    ) -> "DiskBlobWriter":
+        partial = await self._run(lambda: self.directory.begin_blob(kind, manifest, anew))
         return DiskBlobWriter(partial, self._disk)
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:

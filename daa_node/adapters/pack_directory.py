@@ -132,10 +132,13 @@ class PackDirectory:
         with self._open.changing, self._change("delete from packs"):
             self._purge()
 
-    def pack(self, kinds: Sequence[str], files_min: int) -> int:
-        """Move loose records of these kinds into a pack if there are so many; how many it moved."""
+    def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
+        """Move loose records of these kinds into a pack if there are so many; how many it moved.
+
+        Those of `but` (`kind/name`) stay where they are.
+        """
         with self._open.changing, self._change("pack"):
-            loose = self._loose(kinds)
+            loose = self._loose(kinds, but)
             if len(loose) < files_min:
                 return 0
             self._open.loaded()
@@ -217,7 +220,7 @@ class PackDirectory:
         entry, read = place
         return read(entry.payload_offset, entry.size_bytes) == path.read_bytes()
 
-    def _loose(self, kinds: Sequence[str]) -> list[tuple[bytes, Path]]:
+    def _loose(self, kinds: Sequence[str], but: Collection[str]) -> list[tuple[bytes, Path]]:
         """Files that a pack may hold, in the order of their keys: as many as go at once."""
         found: list[tuple[bytes, Path]] = []
         size_bytes = 0
@@ -225,7 +228,7 @@ class PackDirectory:
             for name in self._records.record_names(kind):
                 key, path = packed.key_of(kind, name), self._records.record_path(kind, name)
                 size = path.stat().st_size
-                if key is None or size > packed.RECORD_BYTES_MAX:
+                if key is None or size > packed.RECORD_BYTES_MAX or f"{kind}/{name}" in but:
                     continue
                 if len(found) == BATCH_RECORDS_MAX or size_bytes + size > BATCH_BYTES_MAX:
                     break

@@ -69,6 +69,7 @@ class Live:
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
     link: Callable[[], Mapping[str, Any] | None]  # its caps and budget; None: there are none
+    copies: Callable[[], Mapping[str, Any]]  # of whole states, here and at others
     trainer_pid: Callable[[], int | None]
     gateway: Callable[[], Mapping[str, Any] | None]  # None: this node is none
     reachability: Callable[[], Mapping[str, Any]]  # of this node, by others' dials
@@ -132,7 +133,8 @@ class Handlers:
             "model_root": vertex.model_root.hex(),
             "loss_nats": runner.history.loss_nats,
             "alarm": runner.history.loss_watch.alarm,
-            "storage": runner.snapshots.quota.standing.told(),
+            "storage": runner.snapshots.quota.told(),
+            "copies": live.copies(),
             "damaged": list(runner.snapshots.scrub.found),
             "repaired": list(runner.snapshots.scrub.mended),
             "validators": {

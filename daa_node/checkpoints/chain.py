@@ -5,7 +5,7 @@ written, and `verify` checks it again. Writes come in whole groups (see writes).
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -38,6 +38,7 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
+from daa_node.checkpoints.loose_proofs import LooseProofs
 from daa_node.checkpoints.recollection import (
     certified_in_files,
     is_pack_due,
@@ -47,6 +48,7 @@ from daa_node.checkpoints.recollection import (
 from daa_node.checkpoints.turns import Turns
 from daa_node.checkpoints.writes import GroupWriter
 from daa_node.errors import StorageFailed
+from daa_node.packs.format import key_of
 from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore
 
@@ -60,7 +62,8 @@ class ChainStore:
         self.store = store
         self.work = work
         self.limits = limits
-        self.groups = GroupWriter(store, work)  # all writing goes through it
+        self.loose = LooseProofs()
+        self.groups = GroupWriter(store, work, self.loose)  # all writing goes through it
         self._walking = PromptLock()
         self._first: VertexId | None = None
         self._tip: tuple[Block, Certificate | None] | None = None
@@ -84,6 +87,7 @@ class ChainStore:
         self._first = first_id
         block = record(BLOCKS, genesis_block.id.hex(), encode_block(genesis_block))
         await self.groups.add([[block, record(VERTICES, first_id.hex(), genesis_vertex.encode())]])
+        self.loose.lie_there(await self.store.record_names(CERTIFICATES, packed=False))
         known = await recall(self, first_id)
         if known is not None:
             await self._learn(genesis_block, known)
@@ -111,9 +115,12 @@ class ChainStore:
         """
         states = [kind for kind in kinds if kind not in PROOFS]
         parts = [PROOFS, states] if apart and states else [kinds]
-        moved = await self.groups.pack(parts, lambda: is_pack_due(self, kinds, files_min))
+        moved = await self.groups.pack(parts, lambda: _is_pack_due(self, kinds, files_min))
         if moved:  # of proofs in packs the path tells
             self.certified = await certified_in_files(self)
+            known = self.loose.names  # more may be published while the disk is asked
+            left = await self.store.record_names(CERTIFICATES, packed=False)
+            self.loose.forget(known.difference(left))
             await keep_pack_names(self)
         return moved
 
@@ -281,6 +288,24 @@ def final_block_of(certificate: Certificate) -> BlockId:
     value = certificate.statement.value
     assert isinstance(value, bytes), "the decoder lets nothing else through"
     return BlockId(value)
+
+
+async def _is_pack_due(chain: ChainStore, kinds: Sequence[str], files_min: int) -> bool:
+    """As in recollection. A rotten proof stays where it is: a pack would seal it."""
+    if not await is_pack_due(chain, kinds, files_min):
+        return False
+    for name in await chain.store.record_names(CERTIFICATES, packed=False):
+        if key_of(CERTIFICATES, name) is None:
+            continue  # somebody else has put it there
+        try:
+            certificate = await _certificate(chain, name)
+        except StorageFailed:
+            chain.loose.damaged(name)
+            continue
+        with suppress(StorageFailed):  # it is noted
+            if certificate is not None:
+                chain.loose.check(name, certificate)
+    return True
 
 
 async def _look_up(chain: ChainStore) -> None:

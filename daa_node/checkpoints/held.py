@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from daa_dag.checkpoint import Vertex
 from daa_dag.chunking import Manifest
+from daa_dag.ids import VertexId
 from daa_dag.retention import Prunable
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
+from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS, VERTICES
 from daa_node.checkpoints.snapshot_files import snapshot_names
 from daa_node.errors import StorageFailed
 
@@ -23,6 +24,13 @@ class Held:
     snapshots: dict[int, tuple[Manifest, Manifest]]
     first: tuple[Manifest, Manifest] | None = None  # weights from a file, which always stay
     delta_bytes: Mapping[int, int] = field(default_factory=dict)  # by height
+    # Heights of vertices that a disk has damaged or lost, by what is wrong with each: until they
+    # are mended nobody knows which files are theirs.
+    unreadable: Mapping[int, str] = field(default_factory=dict)
+
+    def lowest_floor(self) -> int:
+        """Below a state at this height, or higher, nothing is needed by what cannot be read."""
+        return max(self.unreadable, default=0) + 1
 
     def snapshot_bytes(self) -> dict[int, int]:
         """By height; what two of them share counts for both."""
@@ -51,10 +59,17 @@ async def held_by(chain: ChainStore) -> Held:
     vertices: dict[int, Vertex] = {}
     deltas: dict[int, int] = {}
     snapshots: dict[int, tuple[Manifest, Manifest]] = {}
-    vertex: Vertex | None = await chain.newest()
+    unreadable: dict[int, str] = {}
+    newest = await chain.newest()
+    vertex_id: VertexId | None = newest.vertex_id
     # What is deleted is always a prefix: below vertices that have neither, there is nothing.
-    holes = 0
-    while vertex is not None and vertex.height > 0:
+    height, holes = newest.height, 0
+    while vertex_id is not None and height > 0:
+        vertex = await _read(chain, vertex_id, height, unreadable)
+        if vertex is None:  # the list of heights leads round it
+            height -= 1
+            vertex_id = await chain.heights.at(height) if height + 1 in unreadable else None
+            continue
         vertices[vertex.height] = vertex
         delta = await chain.store.blob_manifest(DELTAS, vertex.delta_root)
         snapshot = await _snapshot_of(chain, vertex)
@@ -65,8 +80,23 @@ async def held_by(chain: ChainStore) -> Held:
             snapshots[vertex.height] = snapshot
         if holes == HOLES_MAX:
             break
-        vertex = await chain.vertex(vertex.parents[0])
-    return Held(vertices, tuple(deltas), snapshots, await chain.first_snapshot(), deltas)
+        vertex_id, height = vertex.parents[0], height - 1
+    first = await chain.first_snapshot()
+    return Held(vertices, tuple(deltas), snapshots, first, deltas, unreadable)
+
+
+async def _read(
+    chain: ChainStore, vertex_id: VertexId, height: int, unreadable: dict[int, str]
+) -> Vertex | None:
+    """The vertex; or None, and why, unless it never was here."""
+    try:
+        vertex = await chain.vertex(vertex_id)
+    except StorageFailed as failure:
+        unreadable[height] = str(failure)
+        return None
+    if vertex is None and await chain.heights.at(height) == vertex_id:
+        unreadable[height] = f"{VERTICES}/{vertex_id.hex()} is missing"
+    return vertex
 
 
 async def _snapshot_of(chain: ChainStore, vertex: Vertex) -> tuple[Manifest, Manifest] | None:

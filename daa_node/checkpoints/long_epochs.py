@@ -11,7 +11,9 @@ which it comes in pages, each with its certificates, from who has them.
 
 from collections import deque
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, ResultPayload, encode_block
+from daa_dag.checkpoint import vertex_bytes_max
 from daa_dag.ids import BlockId
 from daa_node.checkpoints import epochs
 from daa_node.checkpoints.pages import Ask, Part, check_below, check_final, check_full, decode_part
@@ -20,9 +22,21 @@ from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.wire.limits import MIB
 
-# A thousand rounds, the longest epoch that a genesis allows, of 64 kB: some eighty who contribute.
-# In memory it takes some three times as much, while a newcomer is on its way.
+# A thousand rounds, the longest epoch that a genesis allows, of 64 kB: some seventy who contribute
+# (see full_epoch_bytes). In memory it takes some three times as much, while a newcomer is on its
+# way. Beyond that there are more bytes to fetch and to keep, and nothing else is lost.
 HELD_BYTES_MAX = 64 * MIB
+
+
+def full_epoch_bytes(validators: int, contributors: int, epoch_rounds: int) -> int:
+    """What an epoch comes to where every place of each round is filled, and nothing is asked.
+
+    Requests and evidence come on top, and blocks that decide nothing, of 0.2 kB each.
+    """
+    limits = Limits(validators, contributors)
+    cargo = limits.evidence_total_bytes_max + limits.operations_total_bytes_max
+    vertex = vertex_bytes_max(contributors, max(contributors, validators))
+    return epoch_rounds * (limits.block_bytes_max - cargo + limits.result_block_bytes_max + vertex)
 
 
 def bytes_of(part: Part | Page) -> int:

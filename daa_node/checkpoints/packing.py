@@ -32,8 +32,7 @@ class Packing:
 
     def __init__(self, chain: ChainStore, retention: Retention, log: EventLog) -> None:
         self._chain = chain
-        self._retention = retention
-        self._lets_go = retention.lets_go
+        self.retention = retention
         self._light_below: int | None = None  # epochs below are light, or will never be
         self._log = log
         self._wanted = trio.Event()
@@ -59,7 +58,9 @@ class Packing:
             return
         try:
             has_thinned = await self.thin()
-            moved = await self._chain.pack(await self._kinds(), LOOSE_FILES_MAX, self._lets_go)
+            moved = await self._chain.pack(
+                await self._kinds(), LOOSE_FILES_MAX, self.retention.lets_go
+            )
             merged = await self._chain.store.merge_packs() if moved else 0
             if merged:
                 await keep_pack_names(self._chain)
@@ -82,14 +83,14 @@ class Packing:
         lowest = self._light_below
         if lowest is None:
             lowest = self._chain.path.light_below
-        above = await thin(self._chain, self._retention, lowest, at_once)
+        above = await thin(self._chain, self.retention, lowest, at_once)
         self._light_below = lowest if above is None else above
         if above is not None:
             self._log.emit(events.HISTORY_THINNED, epochs_light=above)
         return above is not None
 
     async def _kinds(self) -> Sequence[str]:
-        if not self._lets_go:
+        if not self.retention.lets_go:
             return KINDS
         newest = await self._chain.newest()
         weights = await self._chain.work.blob_manifest(STATES, newest.model_root)

@@ -32,6 +32,7 @@ from daa_node.checkpoints.pages import (
     part_value,
 )
 from daa_node.checkpoints.publish import Page, Proved
+from daa_node.checkpoints.shown_proofs import shown_exec, shown_final
 from daa_node.errors import StorageFailed
 from daa_node.network.requests import Answer, Requests
 from daa_node.prompt_lock import PromptLock
@@ -324,7 +325,7 @@ async def _is_certified(chain: ChainStore, block: Block) -> bool:
 
 
 async def _final(chain: ChainStore, block_id: BlockId) -> Certificate:
-    certificate = await chain.final_certificate(block_id)
+    certificate = await shown_final(chain, block_id)
     if certificate is None:
         raise StorageFailed(f"the certificate of block {block_id.hex()} is missing")
     return certificate
@@ -342,7 +343,7 @@ async def _vertices_of(chain: ChainStore, blocks: list[Block]) -> tuple[Proved, 
         if isinstance(block.payload, ResultPayload):
             vertex = await chain.vertex(block.payload.vertex_id)
             if vertex is not None:
-                found.append((vertex, await chain.exec_certificate(vertex.vertex_id)))
+                found.append((vertex, await shown_exec(chain, vertex.vertex_id)))
     if all(proof is not None for _, proof in found):
         return tuple(found)
     return tuple((vertex, None) for vertex, _ in found)

@@ -200,10 +200,18 @@ async def delta_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
 
 
 async def copy_blob(
-    source: BlobStore, source_kind: str, target: BlobStore, target_kind: str, manifest: Manifest
+    source: BlobStore,
+    source_kind: str,
+    target: BlobStore,
+    target_kind: str,
+    manifest: Manifest,
+    anew: bool = False,
 ) -> None:
-    """Copy a blob between stores, every chunk verified on the way. Raises StorageFailed."""
-    writer = await target.begin_blob(target_kind, manifest)
+    """Copy a blob between stores, every chunk verified on the way. Raises StorageFailed.
+
+    `anew`: what the target has of it is damaged.
+    """
+    writer = await target.begin_blob(target_kind, manifest, anew)
     for index in writer.missing():
         payload = await source.read_chunk(source_kind, manifest.root, index)
         if digest_of(payload) != manifest.digests[index]:

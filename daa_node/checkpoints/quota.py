@@ -9,12 +9,13 @@ restored: what a network has certified is never lost for want of room. Where tha
 the node goes on, and says so: the bound is a wish, the disk's end is the wall (see StorageFailed).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from daa_dag.retention import Retention, below, floor_for
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.held import held_by, is_good
+from daa_node.checkpoints.held import Held, held_by, is_good
 from daa_node.checkpoints.packing import Packing
 from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.errors import StorageFailed
@@ -88,11 +89,20 @@ class Quota:
         self._log = log
         self._pause = 0  # rounds to let go by
         self._failed = False  # at the last try, and told of
+        self._told = frozenset[int]()  # heights of vertices that could not be read
         self.standing = Standing(0, 0, retention.bytes_max, Level.ROOM)
+        # The bound as the operator wants it now.
+        self.bytes_max_now: Callable[[], int | None] = lambda: self.retention.bytes_max
+
+    def told(self) -> dict[str, object]:
+        """As `status` has it, under the bound of now."""
+        self._take_up()
+        return self.standing.told()
 
     async def look(self) -> None:
         """Count, and let go of what is too much; once a round. A disk that fails is told of."""
         try:
+            self._take_up()
             self._count()
             if self._pause:
                 self._pause -= 1
@@ -109,6 +119,18 @@ class Quota:
         """Whether so much more may come of what nobody here needs."""
         bytes_max = self.retention.bytes_max
         return bytes_max is None or (self.standing.bytes + size_bytes) * 100 < bytes_max * NEAR
+
+    def _take_up(self) -> None:
+        """Another bound is looked at as if there had been none, and told of anew."""
+        bytes_max = self.bytes_max_now()
+        if bytes_max == self.retention.bytes_max:
+            return
+        self.retention = replace(self.retention, bytes_max=bytes_max)
+        self._packing.retention = self.retention
+        self._pause = 0
+        now = self.standing
+        self.standing = Standing(now.chain_bytes, now.work_bytes, bytes_max, Level.ROOM)
+        self._set(Level.NEAR if self._is_above(NEAR) else Level.ROOM)
 
     def _count(self) -> None:
         chain = self._chain
@@ -171,8 +193,9 @@ class Quota:
     async def _states(self, excess_bytes: int) -> set[str]:
         """Files of states that go, so that so much less is kept: as `kind/name`."""
         held = await held_by(self._chain)
+        self._say_unreadable(held)
         snapshot_bytes = held.snapshot_bytes()
-        floors = set(snapshot_bytes)
+        floors = {height for height in snapshot_bytes if height >= held.lowest_floor()}
         while floors:
             floor = floor_for(excess_bytes, held.delta_bytes, snapshot_bytes, floors)
             if floor is None:
@@ -181,3 +204,10 @@ class Quota:
                 return held.names(below(floor, held.delta_bytes, snapshot_bytes))
             floors.remove(floor)  # a disk has lost a bit of it: nothing can be restored from there
         return set()
+
+    def _say_unreadable(self, held: Held) -> None:
+        """Each vertex once, until it can be read again."""
+        for height in held.unreadable.keys() - self._told:
+            what = f"{held.unreadable[height]}: it is gone round, and no state above it goes"
+            self._log.emit(events.RECORD_DAMAGED, detail=what)
+        self._told = frozenset(held.unreadable)

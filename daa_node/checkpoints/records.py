@@ -33,6 +33,7 @@ from daa_node.checkpoints.layout import (
     final_name,
 )
 from daa_node.checkpoints.page_server import BLOCK_READ_COST_BYTES
+from daa_node.checkpoints.shown_proofs import shown_exec, shown_final
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import Answer, Requests
@@ -91,9 +92,9 @@ class Records:
             vertex = await chain.vertex(VertexId(digest))
             return b"" if vertex is None else vertex.encode()
         if name.endswith(FINAL_SUFFIX):
-            certificate = await chain.final_certificate(BlockId(digest))
+            certificate = await shown_final(chain, BlockId(digest))
         else:
-            certificate = await chain.exec_certificate(VertexId(digest))
+            certificate = await shown_exec(chain, VertexId(digest))
         return b"" if certificate is None else encode_certificate(certificate)
 
 

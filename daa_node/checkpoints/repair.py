@@ -108,11 +108,11 @@ class Repair:
             return False
 
         async def put() -> None:
-            await copy_blob(work, REPAIRS, chain.store, DELTAS, manifest)
+            await copy_blob(work, REPAIRS, chain.store, DELTAS, manifest, anew=True)
 
         is_good = await is_wanted()
         if is_good:
-            await chain.groups.put_anew(f"{DELTAS}/{root.hex()}", put)
+            await chain.groups.put_anew(put)
             self._states_came = True
         await work.delete_blob(REPAIRS, root)
         return is_good
@@ -123,7 +123,7 @@ class Repair:
         found = await self._fetched(want, lambda _found: _writer(self._chain, want, ()))
         if found is None or not await self._chain.store.has_record(MANIFESTS, root.hex()):
             return False  # or it was let go meanwhile
-        await _put_record(self._chain, MANIFESTS, root.hex(), found.encode())
+        await self._chain.groups.put_record_anew(MANIFESTS, root.hex(), found.encode())
         self._states_came = True
         return True
 
@@ -169,7 +169,7 @@ class Repair:
             if good:
                 if note is not None:
                     note()
-                await _put_record(self._chain, kind, rest, good)
+                await self._chain.groups.put_record_anew(kind, rest, good)
                 self._proofs_came = True
                 return True
         self._turn += 1
@@ -180,13 +180,6 @@ class Repair:
             return await self._lenders.fetch(want, open_writer, FETCH_S_MAX, ())
         except (Unavailable, PeerFault):  # nobody has it, or all that was shown is too large
             return None
-
-
-async def _put_record(chain: ChainStore, kind: str, name: str, payload: bytes) -> None:
-    async def put() -> None:
-        await chain.store.put_record(kind, name, payload)
-
-    await chain.groups.put_anew(f"{kind}/{name}", put)
 
 
 async def _writer(chain: ChainStore, want: Want, indices: Sequence[int]) -> "_Pieces":
@@ -212,7 +205,7 @@ class _Pieces:
             assert self._manifest is not None, "nothing is missing without it"
             root, digest = self._manifest.root, self._manifest.digests[index]
             if await self._chain.store.has_record(MANIFESTS, root.hex()):  # else let go meanwhile
-                await _put_record(self._chain, CHUNKS, digest.hex(), bytes(payload))
+                await self._chain.groups.put_record_anew(CHUNKS, digest.hex(), bytes(payload))
             self._missing.remove(index)
 
     async def read_into(self, indices: Sequence[int], target: memoryview) -> None:

@@ -1,11 +1,12 @@
 """The newest whole states have enough copies: whoever lacks one and is next in line fetches it.
 
 Nobody coordinates it. Each member has a place in line for each state, by a digest of the vertex and
-its own name, so all who see the same members see the same line. Who has the state does nothing but
-answer. Who lacks it asks the first in line; if too few of them hold it, and fewer that lack it
-stand before us than there are copies missing, it is ours to fetch. Whoever stands before us may
-have no room, want no copy, or lie: at the next look nobody waits for them any more. Two who see
-different members make a copy too many, or one too few until the next look.
+its own name, so all who see the same members see the same line. Who has the state answers, and if
+it is one of the first in line counts who else has it, for `status`. Who lacks it asks the first in
+line; if too few of them hold it, and fewer that lack it stand before us than there are copies
+missing, it is ours to fetch. Whoever stands before us may have no room, want no copy, or lie: at
+the next look nobody waits for them any more. Two who see different members make a copy too many, or
+one too few until the next look.
 """
 
 from collections.abc import Sequence
@@ -47,11 +48,20 @@ FETCH_S_MAX = 3600.0  # what has come by then is taken up by the next look
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A whole state that there should be copies of, and who holds it, as far as we know."""
+    """A whole state that there should be copies of, and who else holds it, as far as we know."""
 
     vertex: Vertex
     holders: tuple[NodeId, ...]
     is_ours: bool  # to fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a look has found of one state."""
+
+    height: int
+    is_here: bool
+    copies: int | None  # ours among them, COPIES at the most; None: others count them
 
 
 def in_line(vertex_id: VertexId, members: Sequence[NodeId]) -> list[NodeId]:
@@ -82,6 +92,21 @@ class Replication:
         self._told = frozenset[VertexId]()  # that could not be had: said once
         # At the last look too few held them, and it was for others to fetch them.
         self._left = frozenset[VertexId]()
+        self._counted: tuple[Counted, ...] = ()  # by the newest look, newest state first
+        self._coming: int | None = None  # the height of a state that is being fetched
+
+    def told(self) -> dict[str, object]:
+        """As `status` has it."""
+        states = [
+            {
+                "height": one.height,
+                "here": one.is_here,
+                "coming": one.height == self._coming,
+                "copies": one.copies,
+            }
+            for one in self._counted
+        ]
+        return {"wanted": COPIES, "states": states}
 
     def serve(self, requests: Requests) -> None:
         """Answer who asks from now on."""
@@ -121,16 +146,26 @@ class Replication:
         self._broken = frozenset([v.vertex_id for v in vertices if await self._is_broken(v)])
         self._told &= {vertex.vertex_id for vertex in vertices}
         await self._tidy(vertices)
-        left = set[VertexId]()
+        left, wanted = set[VertexId](), list[Wanted]()
+        counted = dict[int, Counted]()
         for vertex in vertices:
-            if await self._holds(vertex.vertex_id):
+            is_here = await self._holds(vertex.vertex_id)
+            found = await self._judge(vertex, is_here)
+            copies = None if found is None else len(found.holders) + is_here
+            counted[vertex.height] = Counted(vertex.height, is_here, copies)
+            if found is None or is_here:
                 continue
-            wanted = await self._judge(vertex)
-            if wanted.is_ours:
-                await self._fetch(wanted)
-            elif len(wanted.holders) < COPIES:
+            if found.is_ours:
+                wanted.append(found)
+            elif len(found.holders) < COPIES:
                 left.add(vertex.vertex_id)
+        self._counted = tuple(counted.values())
         self._left = frozenset(left)
+        for one in wanted:
+            if await self._fetch(one):
+                height = one.vertex.height
+                counted[height] = Counted(height, True, len(one.holders) + 1)
+                self._counted = tuple(counted.values())
 
     async def _is_broken(self, vertex: Vertex) -> bool:
         """Whether some of its state is here, and some is lost or damaged."""
@@ -169,19 +204,26 @@ class Replication:
         vertex = None if vertex_id in self._broken else await self._chain.vertex(vertex_id)
         return vertex is not None and await self._chain.snapshot(vertex) is not None
 
-    async def _judge(self, vertex: Vertex) -> Wanted:
-        """Ask the first in line; as many as can change what we do."""
+    async def _judge(self, vertex: Vertex, is_here: bool) -> Wanted | None:
+        """Ask the first in line; as many as can change what we do, or tell.
+
+        None: the state is here, and others count who has it. So however many members there are,
+        few are asked by all of them.
+        """
         members = [*self._lenders.members(), self._me]
         body = canonical.encode([vertex.vertex_id])
         holders, lacking_before, is_before = list[NodeId](), 0, True
-        for node in in_line(vertex.vertex_id, members)[:IN_LINE_MAX]:
+        first = in_line(vertex.vertex_id, members)[:IN_LINE_MAX]
+        if is_here and self._me not in first:
+            return None
+        for node in first:
             if node == self._me:
                 is_before = False
             elif await self._is_held_by(node, body):
                 holders.append(node)
             else:
                 lacking_before += is_before
-            if len(holders) >= COPIES:
+            if len(holders) + is_here >= COPIES:
                 break
         if vertex.vertex_id in self._left:
             lacking_before = 0  # they have had their look
@@ -199,15 +241,15 @@ class Replication:
             self._lenders.fault(node, fault)
             return False
 
-    async def _fetch(self, wanted: Wanted) -> None:
-        """Into the work store, then into the chain as one group."""
+    async def _fetch(self, wanted: Wanted) -> bool:
+        """Into the work store, then into the chain as one group; whether it came."""
         vertex, chain, work = wanted.vertex, self._chain, self._chain.work
         size_bytes = self._lenders.state_bytes
         if not self._quota.room_for(4 * size_bytes):  # on its way, and in the chain
             self._tell(wanted, "storage.bytes_max has no room for a copy")
-            return
+            return False
         roots = (vertex.model_root, vertex.outer_state_root)
-        started_s = trio.current_time()
+        started_s, self._coming = trio.current_time(), vertex.height
         try:
             for root in roots:
                 self._begun.add(root)
@@ -219,7 +261,9 @@ class Replication:
                 )
         except (Unavailable, PeerFault) as failure:
             self._tell(wanted, str(failure))
-            return
+            return False
+        finally:
+            self._coming = None
         await chain.groups.drop([f"{MANIFESTS}/{r.hex()}" for r in roots if await self._rots(r)])
         await chain.groups.add([await snapshot_writes(chain, vertex, COPYING)])
         for root in roots:
@@ -232,6 +276,7 @@ class Replication:
             holders=len(wanted.holders),
             wall_s=wall_s,
         )
+        return True
 
     async def _rots(self, root: BlobRoot) -> bool:
         """Whether a manifest is here, and no good one."""

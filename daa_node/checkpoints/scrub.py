@@ -25,6 +25,7 @@ from daa_node.checkpoints.layout import (
     final_name,
 )
 from daa_node.checkpoints.repair import Repair
+from daa_node.checkpoints.shown_proofs import shown_exec, shown_final
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
@@ -168,7 +169,7 @@ class Scrub:
 
     async def _read_proof(self, block: Block, is_held: bool) -> None:
         try:
-            if await self._chain.final_certificate(block.id) is None and is_held:
+            if await shown_final(self._chain, block.id) is None and is_held:
                 raise StorageFailed(f"{CERTIFICATES}/{final_name(block.id)} is missing")
         except StorageFailed as failure:
             await self._wrong(failure, lambda repair: repair.final(block))
@@ -189,7 +190,7 @@ class Scrub:
         """The certificate of what a round came to."""
         chain, vertex_id, epoch = self._chain, result.vertex_id, self._epoch
         try:
-            if await chain.exec_certificate(vertex_id) is not None:
+            if await shown_exec(chain, vertex_id) is not None:
                 if self._lacking:  # or they are going just now, all of this epoch in one write
                     await chain.groups.settle()
                     if await chain.exec_certificate(vertex_id) is None:

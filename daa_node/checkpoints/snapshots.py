@@ -104,6 +104,10 @@ async def prune(chain: ChainStore, policy: Retention) -> int:
         return 0
     held = await held_by(chain)
     going = prunable(policy, max(held.vertices, default=0), held.delta_heights, held.snapshots)
+    lowest = max((*going.delta_heights, *going.snapshot_heights), default=held.lowest_floor())
+    if lowest < held.lowest_floor() - 1:
+        what = held.unreadable[held.lowest_floor() - 1]
+        raise StorageFailed(f"{what}: no older states go before it is mended")
     names = held.names(going)
     await chain.groups.drop(sorted(names))
     if names:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot
 from daa_node.checkpoints.layout import (
+    CERTIFICATES,
     DELTAS,
     MANIFESTS,
     NOTE,
@@ -22,6 +23,7 @@ from daa_node.checkpoints.layout import (
     encode_note,
     unsettled,
 )
+from daa_node.checkpoints.loose_proofs import LooseProofs
 from daa_node.errors import StorageFailed
 from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore
@@ -42,15 +44,22 @@ class Write:
 class GroupWriter:
     """Writes one set of groups at a time. What is wrong with the disk is StorageFailed."""
 
-    def __init__(self, store: BlobStore, work: BlobStore) -> None:
+    def __init__(self, store: BlobStore, work: BlobStore, loose: LooseProofs | None = None) -> None:
+        """`loose` is told of certificates that come as files of their own."""
         self._store = store
+        self._loose = loose
         self._work = work
         self._writing = PromptLock()
         self._noted = True  # a note may be there, from this process or one before it
 
     def record(self, kind: str, name: str, payload: bytes) -> Write:
         """A durable write of a small record."""
-        return Write(f"{kind}/{name}", lambda: self._store.put_record(kind, name, payload))
+
+        async def put() -> None:
+            await self._store.put_record(kind, name, payload)
+            self._note(kind, name, payload)
+
+        return Write(f"{kind}/{name}", put)
 
     async def add(self, groups: Sequence[Sequence[Write]], going: Sequence[str] = ()) -> None:
         """Add the files that are not there yet, group by group, each in the given order.
@@ -84,14 +93,22 @@ class GroupWriter:
         async with self._writing:
             await self._finish_last_write()
 
-    async def put_anew(self, name: str, put: Callable[[], Awaitable[object]]) -> None:
+    async def put_record_anew(self, kind: str, name: str, payload: bytes) -> None:
+        """`put_anew` of a small record."""
+
+        async def put() -> None:
+            await self._store.put_record(kind, name, payload, anew=True)
+            self._note(kind, name, payload)
+
+        await self.put_anew(put)
+
+    async def put_anew(self, put: Callable[[], Awaitable[object]]) -> None:
         """Put a good file in the place of one that is damaged or lost.
 
-        A process that ends in between may leave neither, which is as bad as before.
+        `put` replaces it in one step: whenever the process ends, the one or the other is there.
         """
         async with self._writing:
             await self._finish_last_write()
-            await self._remove(name)
             await put()
 
     async def purge(self, kinds: Sequence[str]) -> None:
@@ -111,12 +128,16 @@ class GroupWriter:
             await self._finish_last_write()
             if not await is_due():
                 return 0
-            return sum([await self._store.pack(kinds, 1) for kinds in parts])
+            return sum([await self._pack(kinds) for kinds in parts])
+
+    def _note(self, kind: str, name: str, payload: bytes) -> None:
+        if kind == CERTIFICATES and self._loose is not None:
+            self._loose.wrote(name, payload)
 
     async def _put(self, group: Sequence[Write]) -> None:
-        """What is put loosely goes into one pack, with one sync for all and not two for each.
+        """What is put loosely goes into packs, with one sync for many and not two for each.
 
-        The last file says that all are there for good, so it comes after the pack.
+        The last file says that all are there for good, so it comes after the packs.
         """
         *first, last = group
         loose = set[str]()
@@ -126,9 +147,14 @@ class GroupWriter:
             else:
                 await write.put_loosely()
                 loose.add(write.name.partition("/")[0])
-        if loose:
-            await self._store.pack(sorted(loose), 1)
+        while loose and await self._pack(sorted(loose)):
+            pass  # a pack takes a batch
         await last.put()
+
+    async def _pack(self, kinds: Sequence[str]) -> int:
+        """How many it moved."""
+        rotten = () if self._loose is None else self._loose.rotten
+        return await self._store.pack(kinds, 1, [f"{CERTIFICATES}/{name}" for name in rotten])
 
     async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
         absent = []

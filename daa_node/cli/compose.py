@@ -294,6 +294,7 @@ class _Daemon:
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
                     network_now=lambda: self._config.network,
+                    storage_now=lambda: self._config.storage,
                     anchor=self._anchor,
                 )
                 reason = await run_node(self._simulated.disguise(honest))

@@ -19,6 +19,7 @@ from daa_node.agreement.signer import is_for_good
 from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
+from daa_node.cli.epoch_length import note_on_length
 from daa_node.cli.own_dataset import with_dataset_digest
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.keys import NodeKeys
@@ -266,6 +267,8 @@ def begin_network(
     _warn_of_loopback(made)
     _warn_of_liars(made)
     _warn_of_haste(made)
+    if (too_long := note_on_length(made)) is not None:
+        report.note(too_long)
     report.put("Next: copy it to every node's directory as D/genesis.json, then daa-node run")
     if weights is not None:
         report.put(

@@ -64,6 +64,8 @@ def status(root: Path, as_json: bool) -> None:
     if answer["link"] is not None:
         report.put(f"link        {link_line(answer['link'])}")
     report.put(f"storage     {storage_line(answer['storage'])}")
+    if answer["copies"]["states"]:
+        report.put(f"copies      {copies_line(answer['copies'])}")
     report.put(f"memory      {report.size(answer['anon_rss_bytes'])}")
     if answer["calibration"] is not None:
         for line in device_lines(answer["calibration"]):
@@ -103,6 +105,17 @@ def storage_line(standing: Mapping[str, Any]) -> str:
         "over": ": TOO MUCH, and nothing may go; daa-node logs says why (storage_over)",
     }
     return f"{told}, of {report.size(standing['bytes_max'])}{words[standing['level']]}"
+
+
+def copies_line(told: Mapping[str, Any]) -> str:
+    """How many members hold each of the newest whole states, and whether this node does."""
+    lines = []
+    for state in told["states"]:
+        where = "here" if state["here"] else "coming" if state["coming"] else "not here"
+        count = state["copies"]
+        held = "counted by others" if count is None else f"{count} of {told['wanted']}"
+        lines.append(f"height {state['height']} {where}, {held}")
+    return "; ".join(lines)
 
 
 def reach_line(standing: Mapping[str, Any]) -> str:

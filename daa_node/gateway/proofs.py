@@ -10,6 +10,7 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import CHUNKS
+from daa_node.checkpoints.shown_proofs import shown_exec
 from daa_node.gateway.piece import Piece
 from daa_node.wire.limits import MIB
 from daa_node.wire.volunteer_messages import TaskKind
@@ -41,7 +42,7 @@ class Certificates:
     async def make(self, draw: Draw) -> Piece | None:
         """Of a vertex, some of its signatures. Raises StorageFailed."""
         vertex = await _drawn_vertex(self._chain, draw, lowest=1)
-        certificate = await self._chain.exec_certificate(vertex.vertex_id)
+        certificate = await shown_exec(self._chain, vertex.vertex_id)
         if certificate is None:
             return None
         keys = self._public_keys()

@@ -39,12 +39,12 @@ Bring = Callable[[NodeId], Awaitable[Page | None]]
 
 
 def far_behind(
-    told_height: Callable[[], int], retention: Retention, snapshot_every: int
+    told_height: Callable[[], int], retention: Callable[[], Retention], snapshot_every: int
 ) -> Callable[[Vertex], bool]:
     """Who keeps a few vertices needs no more; who has none yet, and keeps few, still less."""
-    kept = retention.vertices_restorable
 
     def is_far(newest: Vertex) -> bool:
+        kept = retention().vertices_restorable
         behind = told_height() - newest.height
         return kept is not None and behind > (kept if newest.height else 2 * snapshot_every)
 

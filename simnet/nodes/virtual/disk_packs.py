@@ -1,6 +1,6 @@
 """Packs of a store on a simulated disk: the steps of daa_node.adapters.pack_directory, in time."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from functools import lru_cache
 
 from daa_dag.ids import BlobRoot
@@ -77,9 +77,11 @@ class MemoryPacks:
                 await self._replace([head], self._going)
         self._going = frozenset()
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
         """Raises StorageFailed."""
+        stay = {f"{self._store}/{name}" for name in but}
         loose = sorted(self._loose(self._mount.now(), kinds))
+        loose = [(key, path) for key, path in loose if path not in stay]
         if len(loose) < files_min:
             return 0
         self._going |= {key for key, _ in loose if self._is_damaged(key)}

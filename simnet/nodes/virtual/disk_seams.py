@@ -50,8 +50,12 @@ class MemoryStore:
         self._packs = MemoryPacks(mount, folder)
         self.tally: Tally = FolderTally(mount, folder)
 
-    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+    async def put_record(
+        self, kind: str, name: str, payload: bytes, durable: bool = True, anew: bool = False
+    ) -> None:
         await self._mount.put(_path(self._folder, kind, name), bytes(payload), durable)
+        if anew:
+            self._packs.delete(kind, name)
 
     async def get_record(self, kind: str, name: str) -> bytes | None:
         disk = await self._mount.read()
@@ -61,8 +65,8 @@ class MemoryStore:
     async def has_record(self, kind: str, name: str) -> bool:
         return await self.get_record(kind, name) is not None
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
-        return await self._packs.pack(kinds, files_min)
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
+        return await self._packs.pack(kinds, files_min, but)
 
     async def merge_packs(self) -> int:
         return await self._packs.merge()
@@ -84,10 +88,10 @@ class MemoryStore:
             disk.sync_names(f"{self._folder}/{kind}")
         await self._packs.purge()
 
-    async def begin_blob(self, kind: str, manifest: Manifest) -> "MemoryWriter":
-        held = await self.blob_manifest(kind, manifest.root) is not None
+    async def begin_blob(self, kind: str, manifest: Manifest, anew: bool = False) -> "MemoryWriter":
+        held = not anew and await self.blob_manifest(kind, manifest.root) is not None
         partial = _partial(self._folder, kind, manifest.root)
-        return MemoryWriter(self, self._mount, kind, manifest, partial, held)
+        return MemoryWriter(self, self._mount, kind, manifest, partial, held, anew)
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
         if not await self.has_record(kind, root.hex()):
@@ -171,13 +175,15 @@ class MemoryStore:
         await self.adopt(kind, disk.create(payload), manifest, durable=False)
         return manifest
 
-    async def adopt(self, kind: str, file: File, manifest: Manifest, durable: bool) -> None:
+    async def adopt(
+        self, kind: str, file: File, manifest: Manifest, durable: bool, anew: bool = False
+    ) -> None:
         """Give a finished file its name. Raises StorageFailed.
 
         Who is not to sync it leaves alone what is there, as the real store does.
         """
         name = manifest.root.hex()
-        is_there = await self.blob_manifest(kind, manifest.root) == manifest
+        is_there = not anew and await self.blob_manifest(kind, manifest.root) == manifest
         if is_there and not durable and _is_whole(self._packs.blob(kind, manifest.root), manifest):
             return
         steps = (
@@ -185,6 +191,8 @@ class MemoryStore:
             self._mount.moving(file, _path(self._folder, kind, name), durable),
         )
         await elapse(chain(*steps))
+        for damaged in (kind, MANIFESTS) if anew else ():
+            self._packs.delete(damaged, name)
 
 
 async def _manifest_of(store: MemoryStore, kind: str, root: BlobRoot) -> Manifest:
@@ -205,6 +213,7 @@ class MemoryWriter:
         manifest: Manifest,
         partial: str,
         committed: bool,
+        anew: bool = False,
     ) -> None:
         self._store = store
         self._mount = mount
@@ -213,6 +222,7 @@ class MemoryWriter:
         self._partial = partial
         self._held = set(range(len(manifest.sizes))) if committed else self._resumed()
         self._committed = committed
+        self._anew = anew
 
     def _resumed(self) -> set[int]:
         before = self._mount.now().files.get(self._partial, b"")
@@ -257,7 +267,8 @@ class MemoryWriter:
         assert not self.missing()
         if not self._committed and self._store.arrival is not None:
             await self._arrive(self._store.arrival)
-        if self._committed or await self._store.blob_manifest(self._kind, self._manifest.root):
+        found = await self._store.blob_manifest(self._kind, self._manifest.root)
+        if self._committed or (found is not None and not self._anew):
             return
         disk = self._mount.now()
         file = disk.inodes.get(self._partial)
@@ -265,7 +276,7 @@ class MemoryWriter:
             raise StorageFailed(f"{self._partial} is gone")
         if len(file.content) > self._manifest.size_bytes:  # damaged from outside
             disk.overwrite(file, file.content[: self._manifest.size_bytes])
-        await self._store.adopt(self._kind, file, self._manifest, durable)
+        await self._store.adopt(self._kind, file, self._manifest, durable, self._anew)
 
     async def _arrive(self, arrival: Arrival) -> None:
         is_here = False

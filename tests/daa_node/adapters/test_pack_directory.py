@@ -110,6 +110,32 @@ def test_a_packed_blob_is_read_by_range_and_never_fetched_again(store: BlobDirec
     assert store.get_record("manifests", manifest.root.hex()) is None
 
 
+def test_what_is_put_anew_takes_the_place_of_what_rots_in_a_pack(store: BlobDirectory) -> None:
+    """The rotten one is there until then, and goes from its pack with the next deletions."""
+    made, payload = fill(store, 0, 3), b"the only one"
+    manifest = manifest_of(payload, [4, 8])
+    key = manifest.root.hex()
+    made |= {("deltas", key): payload, ("manifests", key): manifest.encode()}
+    for kind in ("manifests", "deltas"):
+        store.records.put_record(kind, key, made[kind, key])
+    store.packs.pack(KINDS, 1)
+    (pack,) = packs_in(store)
+    pack.write_bytes(pack.read_bytes().replace(payload, b"q" + payload[1:]))
+    store = BlobDirectory(store.records.root)
+    assert store.begin_blob("deltas", manifest).missing() == []  # who does not say so finds it here
+    partial = store.begin_blob("deltas", manifest, anew=True)
+    assert partial.missing() == [0, 1]
+    partial.write_chunks([(0, payload[:4]), (1, payload[4:])])
+    assert store.read_chunk("deltas", manifest.root, 0) == b"qhe "
+    partial.commit()
+    assert_holds(store, made)
+    assert_holds(BlobDirectory(store.records.root), made)  # killed before the pack is written anew
+    store.settle(["deltas"])
+    assert store.packs.size_of("deltas", key) is None
+    assert store.packs.size_of("manifests", key) is None
+    assert_holds(store, made)
+
+
 def test_packs_merge_and_what_was_deleted_goes_from_them(store: BlobDirectory) -> None:
     made = merged_away(store)
     assert len(packs_in(store)) == MERGED

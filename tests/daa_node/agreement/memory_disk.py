@@ -51,7 +51,9 @@ class MemoryStore:
         self.blobs: dict[tuple[str, BlobRoot], bytes] = {}
         self.tally: Tally = Sizes(self)
 
-    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+    async def put_record(
+        self, kind: str, name: str, payload: bytes, durable: bool = True, anew: bool = False
+    ) -> None:
         await trio.sleep(self._disk.slow_s.get(kind, 0.0))
         self._disk.check(kind)
         self.records[kind, name] = payload
@@ -62,7 +64,7 @@ class MemoryStore:
     async def has_record(self, kind: str, name: str) -> bool:
         return (kind, name) in self.records
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
         return 0  # it has no files
 
     async def merge_packs(self) -> int:
@@ -80,7 +82,7 @@ class MemoryStore:
     async def settle(self, kinds: Sequence[str]) -> None:
         """It forgets nothing."""
 
-    async def begin_blob(self, kind: str, manifest: Manifest) -> "MemoryWriter":
+    async def begin_blob(self, kind: str, manifest: Manifest, anew: bool = False) -> "MemoryWriter":
         return MemoryWriter(self, kind, manifest)
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:

@@ -103,8 +103,7 @@ class Daemon:
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[])
         self.scrub = SimpleNamespace(found=(), mended=())
-        quota = SimpleNamespace(standing=Standing(5, 2, 10, Level.NEAR))
-        snapshots = SimpleNamespace(scrub=self.scrub, quota=quota)
+        snapshots = SimpleNamespace(scrub=self.scrub, quota=Standing(5, 2, 10, Level.NEAR))
         runner = SimpleNamespace(newest=vertex, round=0, history=history, snapshots=snapshots)
         nothing: Any = lambda: None  # noqa: E731
         live = Live(
@@ -124,6 +123,7 @@ class Daemon:
             bytes_sent=int,
             bytes_received=int,
             link=nothing,
+            copies=lambda: {"wanted": 3, "states": []},
             trainer_pid=nothing,
             gateway=nothing,
             reachability=dict,
@@ -268,5 +268,6 @@ async def test_status_names_what_the_disk_has_lost() -> None:
         "bytes_max": 10,
         "level": "near",
     }
+    assert answer["copies"] == {"wanted": 3, "states": []}
     assert answer["damaged"] == ["chunks/ab is damaged"]
     assert answer["repaired"] == ["blocks/cd is missing"]

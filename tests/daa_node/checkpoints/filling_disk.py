@@ -23,9 +23,11 @@ class FillingDisk:
             raise StorageFailed("no space left on device")
         self._room[0] -= 1
 
-    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+    async def put_record(
+        self, kind: str, name: str, payload: bytes, durable: bool = True, anew: bool = False
+    ) -> None:
         self._change()
-        await self._store.put_record(kind, name, payload, durable)
+        await self._store.put_record(kind, name, payload, durable, anew)
 
     async def get_record(self, kind: str, name: str) -> bytes | None:
         return await self._store.get_record(kind, name)
@@ -33,9 +35,9 @@ class FillingDisk:
     async def has_record(self, kind: str, name: str) -> bool:
         return await self._store.has_record(kind, name)
 
-    async def pack(self, kinds: Sequence[str], files_min: int) -> int:
+    async def pack(self, kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
         self._change()
-        return await self._store.pack(kinds, files_min)
+        return await self._store.pack(kinds, files_min, but)
 
     async def merge_packs(self) -> int:
         self._change()
@@ -54,9 +56,9 @@ class FillingDisk:
     async def settle(self, kinds: Sequence[str]) -> None:
         await self._store.settle(kinds)
 
-    async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter:
+    async def begin_blob(self, kind: str, manifest: Manifest, anew: bool = False) -> BlobWriter:
         self._change()
-        return await self._store.begin_blob(kind, manifest)
+        return await self._store.begin_blob(kind, manifest, anew)
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
         return await self._store.blob_manifest(kind, root)

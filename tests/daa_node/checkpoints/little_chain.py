@@ -267,6 +267,14 @@ async def put_blob(store: DiskBlobStore, kind: str, manifest: Manifest, payload:
     await writer.commit()
 
 
+async def vertex_at(maker: ChainMaker, height: int) -> Vertex:
+    """The one of this height, which is here."""
+    vertex_id = await maker.chain.heights.at(height)
+    vertex = None if vertex_id is None else await maker.chain.vertex(vertex_id)
+    assert vertex is not None
+    return vertex
+
+
 class Replays:
     """The Trainer's two verbs with numpy alone; remembers what it was asked."""
 

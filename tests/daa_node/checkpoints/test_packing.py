@@ -1,6 +1,6 @@
 """Packing goes on beside the rounds: none of them waits for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -97,9 +97,9 @@ def test_what_is_published_as_packing_ends_is_packed_with_the_next(
     maker = ChainMaker(tmp_path)
     pack, names, has_moved = maker.store.pack, maker.store.record_names, list[bool]()
 
-    async def packed(kinds: Sequence[str], files_min: int) -> int:
+    async def packed(kinds: Sequence[str], files_min: int, but: Collection[str] = ()) -> int:
         has_moved.append(True)
-        return await pack(kinds, files_min)
+        return await pack(kinds, files_min, but)
 
     async def listed(kind: str, packed: bool = True) -> list[str]:
         found = await names(kind, packed)

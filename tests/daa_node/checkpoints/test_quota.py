@@ -6,11 +6,11 @@ import pytest
 import trio
 
 from daa_dag.retention import Prunable, Retention, below, floor_for
-from daa_node.checkpoints import quota
+from daa_node.checkpoints import packing, quota
 from daa_node.checkpoints.held import Held
 from daa_node.checkpoints.quota import Level, within_bytes
 from daa_node.checkpoints.restore import restore
-from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.checkpoints.snapshots import Snapshots, prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
 from daa_node.observability.events import Event, EventLog
@@ -21,6 +21,7 @@ from tests.daa_node.checkpoints.little_chain import (
     Replays,
     files_under,
     make_chain,
+    vertex_at,
 )
 
 
@@ -114,6 +115,61 @@ def test_it_says_once_that_it_is_near_and_once_that_nothing_more_may_go(tmp_path
     assert verify_chain(maker.chain_directory, FACTS).problems == []
 
 
+def test_another_bound_is_taken_up_while_a_daemon_runs(tmp_path: Path) -> None:
+    """At the next look, also where nothing more could go under the one before."""
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        host = Host(maker, None)
+        await host.grow(6)
+        looks, kept = host.snapshots.quota, len(await maker.store.blob_roots("deltas"))
+        held = looks.standing.bytes
+        bound: list[int | None] = [2**14]
+        looks.bytes_max_now = lambda: bound[0]
+        assert looks.told()["bytes_max"] == 2**14
+        assert looks.told()["level"] == "near"
+        await looks.look()
+        assert len(await maker.store.blob_roots("deltas")) < kept
+        assert host.names()[-2:] == ["storage_let_go", "storage_over"]
+        bound[0] = 2**14 + 1  # as if it had never been tried
+        await looks.look()
+        assert host.names()[-2:] == ["storage_near", "storage_over"]
+        bound[0] = 100 * held
+        assert looks.told()["level"] == "room"
+        assert looks.room_for(1)
+        kept = len(await maker.store.blob_roots("deltas"))
+        bound[0] = None
+        await host.grow(2)
+        assert len(await maker.store.blob_roots("deltas")) == kept + 2
+        assert looks.told()["bytes_max"] is None
+
+    trio.run(run)
+    assert verify_chain(maker.chain_directory, FACTS).problems == []
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_states_stay_out_of_packs_of_proofs_once_there_is_a_bound(
+    tmp_path: Path, bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each that goes would have packs of proofs written anew."""
+    monkeypatch.setattr(packing, "LOOSE_FILES_MAX", 1)
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        host = Host(maker, None)
+        await host.grow(2)
+        if bounded:
+            host.snapshots.quota.bytes_max_now = lambda: 10**9
+            await host.snapshots.quota.look()
+        await host.snapshots.packing.run()
+        assert await maker.store.packed_count("vertices", ()) == 3
+        assert await maker.store.packed_count("deltas", ()) == (0 if bounded else 2)
+
+    trio.run(run)
+
+
 def test_old_certificates_go_only_where_the_history_is_pruned(tmp_path: Path) -> None:
     kept = []
     for light in (False, True):
@@ -180,6 +236,88 @@ def test_what_a_disk_has_lost_of_old_states_keeps_no_others(tmp_path: Path, heig
         assert host.names() == ["storage_near", "storage_let_go", "storage_over"]
         assert len(await maker.store.blob_roots("deltas")) == 0
         assert await maker.chain.snapshot(maker.newest) is not None
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize("loses", ["damaged", "missing"])
+def test_a_vertex_that_cannot_be_read_is_gone_round_and_told_of_once(
+    tmp_path: Path, loses: str
+) -> None:
+    maker = make_chain(tmp_path, 9)
+
+    async def run() -> None:
+        await maker.open()
+        vertex_id = await maker.chain.heights.at(3)
+        assert vertex_id is not None
+        path = maker.chain_directory / "vertices" / vertex_id.hex()
+        good = path.read_bytes()
+        before = {*await maker.store.blob_roots("deltas")}
+        own = (await vertex_at(maker, 3)).delta_root
+        path.unlink() if loses == "missing" else path.write_bytes(b"rot")
+        host = Host(maker, 2**14)
+        await host.snapshots.quota.look()
+        host.snapshots.quota.bytes_max_now = lambda: 2**14 + 1
+        await host.snapshots.quota.look()
+        (told,) = [e["detail"] for e in host.told if e["name"] == "record_damaged"]
+        assert f"vertices/{vertex_id.hex()} is {loses}" in told
+        assert "storage_let_go" in host.names()
+        assert "storage_failed" not in host.names()
+        left = {*await maker.store.blob_roots("deltas")}
+        newest = await vertex_at(maker, 9)
+        assert left == {own, newest.delta_root}  # above it what is needed, of its own what is known
+        assert left < before
+        assert await maker.chain.snapshot(await vertex_at(maker, 8)) is not None
+        path.write_bytes(good)
+        host.snapshots.quota.bytes_max_now = lambda: 2**14
+        await host.snapshots.quota.look()
+        assert {*await maker.store.blob_roots("deltas")} == {newest.delta_root}
+
+    trio.run(run)
+    assert verify_chain(maker.chain_directory, FACTS).problems == []
+
+
+def test_nothing_goes_that_a_vertex_which_cannot_be_read_may_need(tmp_path: Path) -> None:
+    """It may stand on the same delta, or share chunks with a state that would go."""
+    maker = make_chain(tmp_path, 6)
+
+    async def run() -> None:
+        await maker.open()
+        vertex_id = await maker.chain.heights.at(5)
+        assert vertex_id is not None
+        (maker.chain_directory / "vertices" / vertex_id.hex()).write_bytes(b"rot")
+        # below the states of heights 2 and 4 it may need something, below that of 6 it does not
+        with pytest.raises(StorageFailed, match="before it is mended"):
+            await prune(maker.chain, Retention(vertices_restorable=2))
+        assert len(await maker.store.blob_roots("deltas")) == 6
+        assert await prune(maker.chain, Retention(vertices_restorable=1)) > 0
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize("rots", [False, True])
+def test_a_bound_lets_no_state_go_from_below_what_cannot_be_read(
+    tmp_path: Path, rots: bool
+) -> None:
+    """Else of it what is needed would be anybody's guess: more goes, up to a state above it."""
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        await Host(maker, None).grow(9)
+        roots = [(await vertex_at(maker, height)).delta_root for height in range(1, 10)]
+        vertex_id = await maker.chain.heights.at(7)
+        assert vertex_id is not None
+        if rots:
+            (maker.chain_directory / "vertices" / vertex_id.hex()).write_bytes(b"rot")
+        host = Host(maker, bytes_under(maker) * 100 // 95 - 1)  # as little as can be
+        await host.snapshots.quota.look()
+        assert "storage_let_go" in host.names()
+        left = {*await maker.store.blob_roots("deltas")}
+        if rots:
+            assert left == {roots[6], roots[8]}
+        else:
+            assert left >= {*roots[6:]}
 
     trio.run(run)
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,20 @@ from daa_node.checkpoints.scrub import Scrub
 from daa_node.checkpoints.snapshot_files import snapshot_names
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, StorageFailed
 from daa_node.observability.events import EventLog
+from tests.daa_node.checkpoints.filling_disk import filling
 from tests.daa_node.checkpoints.lenders import lent_by
 from tests.daa_node.checkpoints.little_chain import (
     FACTS,
     KEYS,
+    SNAPSHOT_EVERY,
     ChainMaker,
     certificate_of,
     files_under,
     make_chain,
     put_blob,
+    vertex_at,
 )
 
 ROUNDS = 7
@@ -210,6 +214,53 @@ def test_the_manifest_of_a_delta_that_rots_in_its_pack_is_mended(
 
     trio.run(run)
     assert verify_chain(ours.chain_directory, FACTS).problems == []
+
+
+@pytest.mark.parametrize("what", ["manifest", "delta", "vertex"])
+def test_whenever_a_process_dies_a_damaged_file_or_its_mended_one_is_there(
+    others: ChainMaker, ours: ChainMaker, what: str
+) -> None:
+    """A state whose manifest is gone is one that was let go: nobody would look for it again."""
+    vertex = trio.run(vertex_at, others, ROUNDS - ROUNDS % SNAPSHOT_EVERY)
+    root = vertex.model_root if what == "manifest" else vertex.delta_root
+    kind = {"manifest": "manifests", "delta": "deltas", "vertex": "vertices"}[what]
+    name = vertex.vertex_id.hex() if what == "vertex" else root.hex()
+
+    async def yes() -> bool:
+        return True
+
+    async def killed_after(changes: int) -> bool:
+        """Whether it was mended before that; a start looks at what is left."""
+        maker = ChainMaker(ours.directory.parent / f"{changes}")
+        shutil.copytree(ours.directory, maker.directory)
+        await maker.open()
+        good = await maker.store.get_record(kind, name)
+        assert good is not None
+        cut_short(maker.chain_directory / kind / name)
+        chain = filling(maker, changes)
+        is_mended = False
+        async with lent_by({"others": others}, []) as lenders:
+            mends = Repair(chain, lenders)
+            with suppress(StorageFailed):
+                if what == "manifest":
+                    is_mended = await mends.manifest(root)
+                elif what == "delta":
+                    is_mended = await mends.delta(root, yes)
+                else:
+                    is_mended = await mends.vertex(vertex.vertex_id)
+        again = ChainMaker(maker.directory)
+        assert await again.store.has_record(kind, name), f"gone after {changes} changes"
+        if is_mended:
+            assert await again.store.get_record(kind, name) == good
+        return is_mended
+
+    async def run() -> None:
+        await ours.open()
+        ended = [await killed_after(changes) for changes in range(9)]
+        assert not ended[0]
+        assert ended[-1]
+
+    trio.run(run)
 
 
 def test_a_liar_is_blamed_and_the_next_one_asked(others: ChainMaker, ours: ChainMaker) -> None:

@@ -147,11 +147,13 @@ def test_sighup_takes_over_safe_settings_and_names_the_others(alone: Path) -> No
     pid = (status(alone) or {})["pid"]
     config = alone / "config.yaml"
     text = config.read_text()
-    config.write_text(text + "log: {files_max: 9}\ntrainer: {threads: 2}\n")
+    bound = "storage: {bytes_max: 987654321}\n"
+    config.write_text(text + bound + "log: {files_max: 9}\ntrainer: {threads: 2}\n")
     os.kill(pid, signal.SIGHUP)
     event = reloaded(alone)
-    assert event["changed"] == ["log.files_max"]
+    assert event["changed"] == ["storage.bytes_max", "log.files_max"]
     assert event["needs_restart"] == ["trainer.threads"]
+    assert (status(alone) or {})["storage"]["bytes_max"] == 987654321
     config.write_text(text + "log: {files: 9}\n")
     os.kill(pid, signal.SIGHUP)
     assert "did you mean 'files_max'?" in reloaded(alone, known=1)["error"]

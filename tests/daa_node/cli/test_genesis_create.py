@@ -173,6 +173,20 @@ def test_a_window_in_which_nothing_can_be_fetched_over_slow_links_is_warned_of(
     assert ("is less than 6 times agreement.delta_ms 500" in done.err) is warned
 
 
+@pytest.mark.parametrize(("epoch_rounds", "warned"), [(600, True), (500, False)])
+def test_epochs_that_may_be_too_long_are_warned_of(
+    command: Command, tmp_path: Path, epoch_rounds: int, warned: bool
+) -> None:
+    job = tmp_path / "job.yaml"
+    trainers = "trainers: {admission: open, max: 127, contributors_max: 128}\n"
+    job.write_text(f"{JOB}{trainers}agreement: {{epoch_rounds: {epoch_rounds}}}\n")
+    record = make_node(command, tmp_path / "n")
+    done = command("genesis", "create", job, "--validator", record, "--out", tmp_path / "g")
+    assert done.code == 0, done.err
+    said = f"an epoch of {epoch_rounds} rounds with 128 contributors may come to"
+    assert (said in done.err) is warned
+
+
 def test_a_file_that_is_no_record_is_named(command: Command, tmp_path: Path) -> None:
     job, wrong = tmp_path / "job.yaml", tmp_path / "wrong"
     job.write_text(JOB)

@@ -104,6 +104,15 @@ def test_a_cap_that_is_too_low_or_no_number_is_refused_by_name(line: str) -> Non
         config.load("config.yaml", f"network: {{{line}}}\n")
 
 
+def test_a_bound_in_bytes_is_taken_over_while_a_daemon_runs_and_no_other_policy() -> None:
+    old = config.load("config.yaml", "storage: {history: pruned}\n").value
+    new = config.load("config.yaml", "storage: {bytes_max: 2000000}\n").value
+    taken, waiting = config.changed(old, new)
+    assert (taken, waiting) == (["storage.bytes_max"], ["storage.history"])
+    now = config.taken_over(old, new).storage
+    assert (now.bytes_max, now.history) == (2_000_000, "pruned")
+
+
 def test_caps_and_budget_are_taken_over_while_a_daemon_runs_and_nothing_beside() -> None:
     old = config.load("config.yaml", "network: {upload_mbit_s: 20}\n").value
     text = "network: {download_mbit_s: 50, data_gb_a_day: 3, peers_max: 9}\nlog: {files_max: 7}\n"

@@ -7,6 +7,7 @@ from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, BlockId, ValidatorSetRoot, VertexId
 from daa_node.checkpoints.final_path import Descent, EpochEnds, FinalPath
+from daa_node.checkpoints.loose_proofs import LooseProofs
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.seams import StateRef
 from tests.daa_node.agreement.memory_disk import work_store
@@ -29,6 +30,7 @@ class BareChain:
         self.furthest = EpochEnds(work)
         self.path = FinalPath(work)
         self.path.lead_on(None, Descent([genesis], ()))
+        self.loose = LooseProofs()  # it has no files
 
     def publish(self, blocks: Iterable[Block], certificate: Certificate) -> None:
         """Blocks on top; `certificate` finalizes the last of them."""

@@ -57,7 +57,7 @@ async def test_who_has_nothing_yet_and_keeps_few_leaps_over_two_snapshots(
 ) -> None:
     maker = ChainMaker(tmp_path_factory.mktemp("chain"))
     await maker.open()
-    assert far_behind(lambda: told, Retention(kept), 8)(maker.newest) is far
+    assert far_behind(lambda: told, lambda: Retention(kept), 8)(maker.newest) is far
 
 
 @pytest.mark.parametrize(("behind", "far"), [(32, False), (33, True)])
@@ -69,4 +69,4 @@ async def test_who_was_away_leaps_over_more_than_it_keeps(
     await maker.publish(await maker.make_round())
     height = maker.newest.height
     assert height > 0
-    assert far_behind(lambda: height + behind, Retention(32), 8)(maker.newest) is far
+    assert far_behind(lambda: height + behind, lambda: Retention(32), 8)(maker.newest) is far

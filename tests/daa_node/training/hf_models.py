@@ -9,6 +9,7 @@ import torch
 from daa_node.training.base_config import BaseFolder
 from daa_node.training.base_files import digests_of
 from daa_node.training.config import EvaluationConfig, InnerConfig, TrainingJob
+from daa_node.training.core import Core, open_core
 from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.causal_lm import OFFLINE
 from daa_node.training.module_probe import probe
@@ -35,6 +36,7 @@ GPT2: dict[str, Any] = {
     "n_positions": 64,
 }
 LORA = {"lora": {"rank": 4, "alpha": 8, "targets": ["q_proj", "v_proj"]}}
+GPT2_LORA = {"lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}
 
 
 def save_model(folder: Path, config: dict[str, Any] = LLAMA, seed: int = 1) -> Path:
@@ -70,6 +72,11 @@ def job_of(**model: object) -> TrainingJob:
         evaluation=EvaluationConfig(windows=32),
         seed=3,
     )
+
+
+def core_of(job: TrainingJob, directory: Path) -> Core:
+    """What trains it, on the CPU."""
+    return open_core(job, torch.device("cpu"), directory / "cache", lambda: 0.0)
 
 
 def probed(job: TrainingJob) -> TrainingJob:

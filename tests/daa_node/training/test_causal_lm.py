@@ -16,7 +16,6 @@ from daa_node.training.base_config import BASE_CONFIG_REFUSED, CONFIG_REFUSED, B
 from daa_node.training.base_files import digests_of
 from daa_node.training.base_weights import grid_weights
 from daa_node.training.config import TrainingJob
-from daa_node.training.core import Core, open_core
 from daa_node.training.datasets.files import digest_of_content
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.model_config import ModelConfig
@@ -26,9 +25,11 @@ from daa_node.training.module_source import NO_MODULES
 from daa_node.updates.grid import to_float32
 from tests.daa_node.training.hf_models import (
     GPT2,
+    GPT2_LORA,
     LLAMA,
     LORA,
     base_of,
+    core_of,
     job_of,
     load_plain,
     probed,
@@ -39,12 +40,7 @@ from tests.daa_node.training.test_own_module import (
     learns_and_is_checked,
 )
 
-GPT2_LORA = {"lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}
 PROMPT_BT = torch.arange(20, 32).view(1, 12)
-
-
-def core_of(job: TrainingJob, directory: Path) -> Core:
-    return open_core(job, torch.device("cpu"), directory / "cache", lambda: 0.0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from daa_node.tensors import TensorSpec
 from daa_node.training import model_folder
 from daa_node.training.base_config import BaseFolder
 from daa_node.training.config import TrainerConfig
-from daa_node.training.core import open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.models.frozen import _Again
 from daa_node.training.models.module import ModuleLoss, Opened
@@ -24,9 +23,11 @@ from daa_node.training.site.shards import _module_of
 from daa_node.updates.grid import GRID_ONE
 from tests.daa_node.training.hf_models import (
     GPT2,
+    GPT2_LORA,
     LLAMA,
     LORA,
     base_of,
+    core_of,
     job_of,
     load_plain,
     probed,
@@ -35,7 +36,6 @@ from tests.daa_node.training.hf_models import (
 from tests.daa_node.training.test_own_module import learns_and_is_checked
 
 INPUTS_BT = torch.arange(24).view(2, 12)
-GPT2_LORA = {"lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}
 CASES = [
     (LLAMA, LORA, torch.bfloat16),
     (LLAMA | {"tie_word_embeddings": False}, LORA, torch.float16),
@@ -104,8 +104,7 @@ def test_a_model_that_uses_a_part_without_running_it_has_its_base_in_float32(
 
 def test_steps_beside_halves_are_checked_by_who_has_them_too(tmp_path: Path) -> None:
     job = probed(job_of(base=bases(tmp_path, LLAMA, torch.bfloat16)[0], trainable=LORA))
-    core = open_core(job, torch.device("cpu"), tmp_path / "cache", lambda: 0.0)
-    learns_and_is_checked(core, genesis_weights(job.model, job.seed), 0.03)
+    learns_and_is_checked(core_of(job, tmp_path), genesis_weights(job.model, job.seed), 0.03)
 
 
 def test_between_forward_and_backward_no_float32_copy_is_kept(tmp_path: Path) -> None:

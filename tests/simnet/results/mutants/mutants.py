@@ -127,9 +127,11 @@ class FinalityNotKept(RecoveryStore):
 class RecordsNotSynced(MemoryStore):
     """put_record() returns before a kept record is durable."""
 
-    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+    async def put_record(
+        self, kind: str, name: str, payload: bytes, durable: bool = True, anew: bool = False
+    ) -> None:
         is_kept = kind in (CERTIFICATES, BLOCKS)
-        await super().put_record(kind, name, payload, durable and not is_kept)
+        await super().put_record(kind, name, payload, durable and not is_kept, anew)
 
 
 # Signers
