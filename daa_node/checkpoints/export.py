@@ -82,6 +82,19 @@ def export_safetensors(
     loss_nats: float | None = None,
 ) -> None:
     """Write the weights to `target`, which is replaced only by a whole file. Raises UserError."""
+    with written_whole(target) as partial:
+        write_safetensors(partial, state, rules, chain_id, vertex, loss_nats)
+
+
+def write_safetensors(
+    file: Path,
+    state: ReplayedState,
+    rules: StateRules,
+    chain_id: ChainId,
+    vertex: Vertex,
+    loss_nats: float | None = None,
+) -> None:
+    """A new file with the vertex's weights in float32. Raises OSError, and leaves a half then."""
     metadata = {
         "format": "pt",
         "chain_id": chain_id.hex(),
@@ -96,11 +109,11 @@ def export_safetensors(
     header = _header(rules, metadata)
     # a plain array: slicing a memmap makes a memmap, ten times slower
     weights_D = state.weights_D.view(np.ndarray)
-    with written_whole(target) as partial, partial.open("wb") as file:
-        file.write(len(header).to_bytes(LENGTH_BYTES, "little") + header)
+    with file.open("xb") as out:
+        out.write(len(header).to_bytes(LENGTH_BYTES, "little") + header)
         for start in range(0, weights_D.size, CHUNK_PARAMETERS):
             values_C = float32_piece(weights_D, start, start + CHUNK_PARAMETERS)
-            file.write(values_C.astype("<f4", copy=False).data)
+            out.write(values_C.astype("<f4", copy=False).data)
 
 
 def _header(rules: StateRules, metadata: Mapping[str, str]) -> bytes:

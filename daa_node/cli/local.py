@@ -234,7 +234,7 @@ def create_genesis(
 
 def check_new(out: Path) -> None:
     """Raises UserError if there is a genesis already."""
-    if out.exists():
+    if os.path.lexists(out):
         raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
 
 
