@@ -101,7 +101,10 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
             "know what you join"
         )
     if text.strip() == "-":
-        text = sys.stdin.read(INVITE_BYTES_MAX)
+        try:
+            text = sys.stdin.read(INVITE_BYTES_MAX)
+        except UnicodeDecodeError:
+            raise UserError("standard input is no text: pipe the invite's text into it") from None
     invite, anchor = decode_invite(text), _anchor_of(wanted.trust)
     home = Home.at(wanted, invite)
     found = trio.run(_look, invite, home)
