@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 
 from daa_node.errors import UserError
 
@@ -29,16 +29,25 @@ def room_beside(target: Path) -> Iterator[Path]:
             f"{target}: {target.parent} is no directory: make it, or choose another --out"
         )
     try:
-        _clear_away(target.parent)
-        room, lock = _new_room(target.parent)
-        try:
+        with _room_in(target.parent) as room:
             yield room
-        finally:
-            shutil.rmtree(room, ignore_errors=True)
-            if lock is not None:
-                os.close(lock)
     except OSError as fault:
         raise UserError(f"cannot write {target}: {fault.strerror or fault}", exit_code=1) from None
+
+
+@contextmanager
+def temporary_room() -> Iterator[Path]:
+    """The same among temporary files, for what nobody keeps. Raises UserError in the same way."""
+    try:
+        with _room_in(Path(gettempdir())) as room:
+            yield room
+    except OSError as fault:
+        why = f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
+        raise UserError(
+            f"no room for temporary files: {why}. Set TMPDIR to a folder on a disk that has some: "
+            "a model's state takes 9 bytes a parameter there, and diff has two",
+            exit_code=1,
+        ) from None
 
 
 @contextmanager
@@ -54,6 +63,19 @@ def written_whole(target: Path) -> Iterator[Path]:
             _sync(path)
         os.replace(partial, target)
         _sync(target.parent)
+
+
+@contextmanager
+def _room_in(folder: Path) -> Iterator[Path]:
+    """Raises OSError."""
+    _clear_away(folder)
+    room, lock = _new_room(folder)
+    try:
+        yield room
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
 
 
 def _new_room(folder: Path) -> tuple[Path, int | None]:

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from daa_node.checkpoints.beside import PREFIX, room_beside
+from daa_node.checkpoints.beside import PREFIX, room_beside, temporary_room
 from daa_node.checkpoints.model_folder import whole_folder
 from daa_node.errors import UserError
 
@@ -53,6 +54,18 @@ def test_what_another_process_is_about_to_make_is_left_to_it(tmp_path: Path) -> 
     assert room.is_dir()
     with room_beside(tmp_path / "ours"):
         assert not room.exists()
+
+
+def test_temporary_files_without_room_are_told_with_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_room() as room:
+        assert room.parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(UserError, match=r"gone.*: No such file .* Set TMPDIR"), temporary_room():
+        pass
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
