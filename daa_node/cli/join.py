@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import trio
 
@@ -25,6 +24,7 @@ from daa_node import config as node_config
 from daa_node.agreement import invitations
 from daa_node.agreement.invitations import Prospect, decode_answer, encode_request, enrolment_until
 from daa_node.agreement.invite_book import Refusal
+from daa_node.checkpoints.beside import temporary_room
 from daa_node.cli import identity, joining, local, report
 from daa_node.cli.compose import Joined, run_daemon, training_job
 from daa_node.cli.contribution import tell
@@ -302,8 +302,8 @@ def _speed(made: Genesis, home: Home) -> Speed:
     report.note("measuring this machine for some seconds ...")
     trainer = identity.trainer_settings(home.config, home.directory)
     job = training_job(made, home.directory, home.config)
-    with TemporaryDirectory(prefix="daa-join-") as room:
-        return measured(made.job, job, trainer, Path(room))
+    with temporary_room() as room:
+        return measured(made.job, job, trainer, room)
 
 
 def _is_confirmed() -> bool:
