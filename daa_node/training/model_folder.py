@@ -8,6 +8,7 @@ bytes a parameter of the disk.
 
 import json
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ def answer(job: TrainingJob, config: TrainerConfig, request: dict[str, Any]) -> 
         if not _saved_whole(model, values, out):
             _save_changed(job, config, values, out)
         _say_float32(out / CONFIG)
+        for written in out.iterdir():  # the library lets nobody else read its weights
+            written.chmod(stat.S_IMODE((out / CONFIG).stat().st_mode))
         if model.base is not None and model.base.path is not None:
             for name in TOKENIZER_FILES:
                 if (model.base.path / name).is_file():

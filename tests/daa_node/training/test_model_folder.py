@@ -67,6 +67,8 @@ def test_a_model_of_which_all_is_trained_is_saved_without_being_built(
     found = torch.cat([p.detach().flatten() for p in loaded.parameters()])
     assert found.tolist() == (weights_D / GRID_ONE).astype(np.float32).tolist()
     assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+    modes = {file.stat().st_mode for file in (*out.iterdir(), path)}
+    assert len(modes) == 1, "the rights that are usual here"
 
 
 def test_a_folder_that_has_no_room_is_told_by_the_name_it_would_get(tmp_path: Path) -> None:
