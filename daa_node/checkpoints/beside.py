@@ -26,7 +26,7 @@ def room_beside(target: Path) -> Iterator[Path]:
     """A new folder beside `target`, gone afterwards. Raises UserError, for OSErrors inside too."""
     if not target.parent.is_dir():
         raise UserError(
-            f"{target}: {target.parent} is no directory: make it, or choose another --out"
+            f"{target}: {target.parent} is no directory: make it, or choose another place"
         )
     try:
         with _room_in(target.parent) as room:

@@ -78,7 +78,8 @@ class Certified:
         if found is None:
             raise UserError(
                 f"no certified vertex {text} is here: heights 0 to {self.chain[-1].height} are "
-                "certified; `daa-node checkpoint verify` says what is wrong with the others",
+                "certified. If there should be more, `daa-node checkpoint verify` says what is "
+                "wrong",
                 exit_code=1,
             )
         return found

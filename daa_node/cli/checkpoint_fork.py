@@ -21,6 +21,7 @@ def fork(
     local.check_new(out)
     if os.path.lexists(weights):
         raise UserError(f"{weights} exists: choose another --weights")
+    local.read_records(records)  # before the work that takes minutes
     directory, made = open_chain(root)
     facts = chain_facts(made)
     files = ChainFiles(directory.chain)

@@ -163,7 +163,7 @@ class Home:
     def at(cls, wanted: Wanted, invite: Invite) -> "Home":
         """Raises UserError for a directory that cannot be this node's."""
         directory = DataDirectory(wanted.directory)
-        if directory.root.exists() and any(directory.root.iterdir()):
+        if not directory.is_free():
             node = identity.open_node(directory.root)
             if directory.genesis.exists():
                 known = local.read_genesis(directory.genesis)
