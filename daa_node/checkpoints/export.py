@@ -74,25 +74,15 @@ def replayed_state(
 
 
 def export_safetensors(
-    target: Path,
-    state: ReplayedState,
-    rules: StateRules,
-    chain_id: ChainId,
-    vertex: Vertex,
-    loss_nats: float | None = None,
+    target: Path, state: ReplayedState, rules: StateRules, chain_id: ChainId, vertex: Vertex
 ) -> None:
     """Write the weights to `target`, which is replaced only by a whole file. Raises UserError."""
     with written_whole(target) as partial:
-        write_safetensors(partial, state, rules, chain_id, vertex, loss_nats)
+        write_safetensors(partial, state, rules, chain_id, vertex)
 
 
 def write_safetensors(
-    file: Path,
-    state: ReplayedState,
-    rules: StateRules,
-    chain_id: ChainId,
-    vertex: Vertex,
-    loss_nats: float | None = None,
+    file: Path, state: ReplayedState, rules: StateRules, chain_id: ChainId, vertex: Vertex
 ) -> None:
     """A new file with the vertex's weights in float32. Raises OSError, and leaves a half then."""
     metadata = {
@@ -104,8 +94,6 @@ def write_safetensors(
         "tokens_total": str(vertex.tokens_total),
         "model_root": vertex.model_root.hex(),
     }
-    if loss_nats is not None:
-        metadata["loss_nats"] = repr(loss_nats)
     header = _header(rules, metadata)
     # a plain array: slicing a memmap makes a memmap, ten times slower
     weights_D = state.weights_D.view(np.ndarray)
