@@ -222,7 +222,7 @@ def _apply(source: _Source, data: dict[str, Any], override: Override) -> None:
 
 
 def _explain(source: _Source, model: type[BaseModel], error: ErrorDetails) -> None:
-    path: KeyPath = tuple(error["loc"])
+    path = _as_written(source, tuple(error["loc"]), error["type"])
     dotted = ".".join(map(str, path))
     unknown = ""
     if error["type"] == "extra_forbidden":
@@ -242,6 +242,19 @@ def _explain(source: _Source, model: type[BaseModel], error: ErrorDetails) -> No
         source.fault(
             _nearest(source, path), f"{dotted}: {_words(error)}" if path else _words(error)
         )
+
+
+def _as_written(source: _Source, path: KeyPath, fault: str) -> KeyPath:
+    """Without the names that the library gives to ways of writing one value: no file has them."""
+    if any(path[:depth] in source.overrides for depth in range(1, len(path) + 1)):
+        return path  # it stands in no file
+    kept: KeyPath = ()
+    for place, key in enumerate(path, 1):
+        is_lacking = place == len(path) and fault == "missing"
+        is_there = (*kept, key) in source.values or kept not in source.values
+        if is_there or is_lacking:
+            kept = (*kept, key)
+    return kept
 
 
 def _words(error: ErrorDetails) -> str:

@@ -1,6 +1,7 @@
 """Processes that answer one question with torch, so that whoever asks never imports it."""
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from daa_node.adapters.worker_process import interpreter_of
 from daa_node.errors import UserError
 from daa_node.tensors import GRID_DTYPE, Int32Array
 from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.endings import how_ended
 from daa_node.training.module_config import BuiltModule
 
 # named, not imported: they import torch
@@ -53,9 +55,15 @@ def base_weights(job: TrainingJob, config: TrainerConfig) -> Int32Array:
             raise UserError(f"cannot read {out}: {fault.strerror}", exit_code=1) from None
 
 
-def write_model_folder(job: TrainingJob, config: TrainerConfig, weights: Path, out: Path) -> None:
-    """A folder that transformers loads; `weights` is a grid vector. Raises UserError."""
-    _ask(EXPORT_MODULE, job, config, {"weights": str(weights), "out": str(out)})
+def write_model_folder(
+    job: TrainingJob, config: TrainerConfig, weights: Path, folder: Path, target: Path
+) -> None:
+    """What transformers loads, into an empty folder. Raises UserError, which names `target`.
+
+    `weights` is a grid vector; the folder gets that name in the end.
+    """
+    places = {"weights": weights.resolve(), "out": folder.resolve(), "target": target}
+    _ask(EXPORT_MODULE, job, config, {name: str(place) for name, place in places.items()})
 
 
 def sample_bytes(
@@ -73,6 +81,7 @@ def _ask(module: str, job: TrainingJob, config: TrainerConfig, request: Mapping[
     """Blocks until the process ends. Raises UserError."""
     command, environment = interpreter_of(module, config.threads)
     whole = {"job": job.model_dump_json(), "trainer": config.model_dump_json(), **request}
+    whole["asker_pid"] = os.getpid()
     try:
         done = subprocess.run(
             command,
@@ -94,7 +103,8 @@ def _ask(module: str, job: TrainingJob, config: TrainerConfig, request: Mapping[
     if done.returncode != 0 or not done.stdout:
         said = done.stderr.strip()[-SAID_CHARS_MAX:]
         raise UserError(
-            f"the process for the model ended with code {done.returncode}; it said: {said}",
+            f"the process for the model ended: {how_ended(done.returncode)}"
+            + (f"; it said: {said}" if said else ""),
             exit_code=1,
         )
     answer = json.loads(done.stdout)

@@ -16,6 +16,7 @@ import trio
 
 import daa_node
 from daa_node.errors import TrainerFailed, UserError
+from daa_node.training.endings import how_ended
 from daa_node.training.messages import RECEIVE_BYTES, Message, Unpacker, pack
 
 # A daemon that was itself suspended finds every deadline passed and the beats still unread.
@@ -161,7 +162,7 @@ class Worker:
             # In a thread, since waiting blocks; a killed process ends within milliseconds.
             returncode = await trio.to_thread.run_sync(self._wait, ENDING_S + longer_s)
         if not self.why_lost:
-            self.why_lost = f"the worker ended: {_in_words(returncode)}{_last_words(log_path)}"
+            self.why_lost = f"the worker ended: {how_ended(returncode)}{_last_words(log_path)}"
         for waiting in self._waiting.values():
             waiting.close()
         return self.why_lost
@@ -210,10 +211,6 @@ def spawn_interpreter(threads: int, log_path: Path) -> tuple[WorkerProcess, sock
         ours.close()
         raise
     return process, ours
-
-
-def _in_words(returncode: int) -> str:
-    return f"killed by signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
 
 
 def _last_words(log_path: Path) -> str:

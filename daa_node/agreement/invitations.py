@@ -220,13 +220,15 @@ class Invitations:
         """The invite of this name lets nobody in any more. Raises UserError, StorageFailed."""
         name = str(request.get("id"))
         async with self._turn:
-            found = self._book.named(name) if name else None
-            if found is None:
+            found = self._book.named(name) if name else []
+            if len(found) > 1:
+                raise UserError(f"{len(found)} invites begin with {name}: give more of the one")
+            if not found:
                 raise UserError(
                     f"no invite {name[:80]} of this node: `daa-node invite --list` shows them"
                 )
-            await self._keep(self._book.without(found))
-        return {"id": found.name, "revoked": True}
+            await self._keep(self._book.without(found[0]))
+        return {"id": found[0].name, "revoked": True}
 
     def _check_may_invite(self, uses: int) -> None:
         roll, me = self._desk.now(), self._me

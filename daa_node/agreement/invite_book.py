@@ -80,9 +80,9 @@ class InviteBook:
         digest = digest_of_token(token)
         return next((one for one in self.issued if one.digest == digest), None)
 
-    def named(self, name: str) -> Issued | None:
-        """By the first digits of its digest, or all of them."""
-        return next((one for one in self.issued if one.digest.hex().startswith(name)), None)
+    def named(self, name: str) -> list[Issued]:
+        """All whose digest begins with these digits."""
+        return [one for one in self.issued if one.digest.hex().startswith(name)]
 
     def with_new(self, new: Issued, now_ns: int) -> "InviteBook | None":
         """None if as many are open already as may be."""

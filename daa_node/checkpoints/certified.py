@@ -39,7 +39,7 @@ from daa_node.checkpoints.layout import (
     final_name,
 )
 from daa_node.checkpoints.plain_files import Problem
-from daa_node.checkpoints.publish import genesis_vertex, step_of, vertex_on
+from daa_node.checkpoints.publish import step_of, vertex_on
 from daa_node.errors import PeerFault, UserError
 from daa_node.identity.enrolling import check_enrolment_signature, keys_enrolled
 from daa_node.identity.validators import check_signatures, keys_brought
@@ -78,7 +78,8 @@ class Certified:
         if found is None:
             raise UserError(
                 f"no certified vertex {text} is here: heights 0 to {self.chain[-1].height} are "
-                "certified; `daa-node checkpoint verify` says what is wrong with the others",
+                "certified. If there should be more, `daa-node checkpoint verify` says what is "
+                "wrong",
                 exit_code=1,
             )
         return found
@@ -111,8 +112,7 @@ def find_vertex(vertices: Sequence[Vertex], text: str) -> Vertex | None:
 def certified_chain(files: ChainReader, facts: ChainFacts) -> Certified:
     """Judge headers and proofs among a chain's files. Blocking; takes no lock."""
     listing = files.listing()
-    begun = facts.first
-    first = genesis_vertex(facts.states.first_state, begun.committee.root, begun.roll.root)
+    first = facts.first_vertex
     problems = list(listing.strange)
     contents = read_contents(files, listing, facts, problems)
     judge = Judge(facts, listing, contents, problems)

@@ -29,6 +29,7 @@ from daa_dag.ids import BlobRoot, BlockId, ChainId, NodeId, VertexId, digest_of
 from daa_node.checkpoints.files import ChainReader, Listing
 from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, CHUNKS, MANIFESTS, VERTICES
 from daa_node.checkpoints.plain_files import Problem, Unreadable
+from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import StateRules
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
@@ -57,6 +58,12 @@ class ChainFacts:
     def limits(self) -> Limits:
         """Of files: the committee may have grown to any size since the genesis."""
         return Limits(VALIDATORS_MAX, VALIDATORS_MAX)
+
+    @property
+    def first_vertex(self) -> Vertex:
+        """Height 0."""
+        committee, roll = self.first.committee, self.first.roll
+        return genesis_vertex(self.states.first_state, committee.root, roll.root)
 
     def validators(self) -> Validators:
         """The history as it begins."""

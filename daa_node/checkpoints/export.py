@@ -74,14 +74,17 @@ def replayed_state(
 
 
 def export_safetensors(
-    target: Path,
-    state: ReplayedState,
-    rules: StateRules,
-    chain_id: ChainId,
-    vertex: Vertex,
-    loss_nats: float | None = None,
+    target: Path, state: ReplayedState, rules: StateRules, chain_id: ChainId, vertex: Vertex
 ) -> None:
     """Write the weights to `target`, which is replaced only by a whole file. Raises UserError."""
+    with written_whole(target) as partial:
+        write_safetensors(partial, state, rules, chain_id, vertex)
+
+
+def write_safetensors(
+    file: Path, state: ReplayedState, rules: StateRules, chain_id: ChainId, vertex: Vertex
+) -> None:
+    """A new file with the vertex's weights in float32. Raises OSError, and leaves a half then."""
     metadata = {
         "format": "pt",
         "chain_id": chain_id.hex(),
@@ -91,16 +94,14 @@ def export_safetensors(
         "tokens_total": str(vertex.tokens_total),
         "model_root": vertex.model_root.hex(),
     }
-    if loss_nats is not None:
-        metadata["loss_nats"] = repr(loss_nats)
     header = _header(rules, metadata)
     # a plain array: slicing a memmap makes a memmap, ten times slower
     weights_D = state.weights_D.view(np.ndarray)
-    with written_whole(target) as partial, partial.open("wb") as file:
-        file.write(len(header).to_bytes(LENGTH_BYTES, "little") + header)
+    with file.open("xb") as out:
+        out.write(len(header).to_bytes(LENGTH_BYTES, "little") + header)
         for start in range(0, weights_D.size, CHUNK_PARAMETERS):
             values_C = float32_piece(weights_D, start, start + CHUNK_PARAMETERS)
-            file.write(values_C.astype("<f4", copy=False).data)
+            out.write(values_C.astype("<f4", copy=False).data)
 
 
 def _header(rules: StateRules, metadata: Mapping[str, str]) -> bytes:

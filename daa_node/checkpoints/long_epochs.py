@@ -16,7 +16,15 @@ from daa_consensus.bft.messages import Block, ResultPayload, encode_block
 from daa_dag.checkpoint import vertex_bytes_max
 from daa_dag.ids import BlockId
 from daa_node.checkpoints import epochs
-from daa_node.checkpoints.pages import Ask, Part, check_below, check_final, check_full, decode_part
+from daa_node.checkpoints.pages import (
+    Ask,
+    Part,
+    check_below,
+    check_final,
+    check_full,
+    check_linked,
+    decode_part,
+)
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.validators import Validators
@@ -49,7 +57,8 @@ class LongEpoch:
     """One, as far as it has come."""
 
     def __init__(self, top: Page, tip: Block) -> None:
-        """`top` is final, and ends its epoch. Raises PeerFault."""
+        """`top` ends its epoch, and its newest block is final. Raises PeerFault."""
+        check_linked(top.blocks)  # what somebody made up below the end would be held, and asked for
         self._top, self._tip = top, tip
         self._parts: deque[Part] = deque()
         self._bytes = 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import ChainId
 from daa_node.checkpoints.beside import written_whole
-from daa_node.checkpoints.export import export_safetensors
+from daa_node.checkpoints.export import write_safetensors
 from daa_node.checkpoints.replay import ReplayedState, StateRules
 from daa_node.training.base_config import Lora
 from daa_node.training.model_config import ModelConfig
@@ -37,9 +37,9 @@ def write_adapters(
     vertex: Vertex,
     model: ModelConfig,
 ) -> None:
-    """Into an empty folder. Raises UserError, OSError."""
+    """Into an empty folder. Raises OSError."""
     assert model.adapters is not None
-    export_safetensors(folder / ADAPTER_WEIGHTS, state, rules, chain_id, vertex)
+    write_safetensors(folder / ADAPTER_WEIGHTS, state, rules, chain_id, vertex)
     base = None if model.base is None else model.base.path
     settings = _settings(model.adapters.lora, model.kind == "hf_causal_lm", base)
     (folder / ADAPTER_CONFIG).write_text(json.dumps(settings, indent=2) + "\n")

@@ -198,9 +198,17 @@ def check_below(part: Part, lowest: Block, tip: Block) -> None:
     """
     if not part.blocks or lowest.parent_view <= tip.view:
         raise PeerFault("bad_page", "its blocks do not lead down to where we stand")
-    for below, above in pairwise((*part.blocks, lowest)):
+    check_linked((*part.blocks, lowest))
+
+
+def check_linked(blocks: Sequence[Block]) -> None:
+    """Return when each hangs on the one before: where the last is final, so are all.
+
+    Raises PeerFault.
+    """
+    for below, above in pairwise(blocks):
         if above.parent_id != below.id:
-            raise PeerFault("bad_page", "a part does not stand below the one before it")
+            raise PeerFault("bad_page", "a block does not stand on the one before")
 
 
 def decisions(blocks: Sequence[Block]) -> int:

@@ -48,7 +48,6 @@ from daa_node.checkpoints.layout import (
     final_name,
 )
 from daa_node.checkpoints.plain_files import Problem, Unreadable
-from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import ReplayedState, delta_bytes_max
 from daa_node.errors import PeerFault
 from daa_node.seams import StateRef
@@ -75,7 +74,7 @@ class Windows:
         self._asked: dict[NodeId, bytes] = {}
         self._there: Counter[str] = Counter()
         self._belongs: Counter[str] = Counter()
-        self.newest = genesis_vertex(facts.states.first_state, facts.first.committee.root)
+        self.newest = facts.first_vertex
         self.replayed_from = 0
         self.light = 0  # vertices that a certificate of their epoch proves, and no other
         self.delta_chunks = 0

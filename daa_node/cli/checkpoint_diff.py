@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from daa_dag.checkpoint import Vertex
+from daa_node.checkpoints.beside import temporary_room
 from daa_node.checkpoints.certified import Certified, certified_chain
 from daa_node.checkpoints.difference import (
     BILLION,
@@ -13,7 +14,7 @@ from daa_node.checkpoints.difference import (
     shares,
     tensor_changes,
 )
-from daa_node.checkpoints.export import replayed_state
+from daa_node.checkpoints.export import Room, replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.history import abbreviations, loss_below
 from daa_node.checkpoints.replay import StateRules
@@ -29,14 +30,15 @@ def diff(root: Path, one: str, other: str, as_json: bool) -> None:
     """From `one` to `other`. Raises UserError unless both are certified and their states kept."""
     directory, made = open_chain(root)
     tags, facts = tags_of(directory, made), chain_facts(made)
-    certified = certified_chain(ChainFiles(directory.chain), facts)
+    files = ChainFiles(directory.chain)
+    certified = certified_chain(files, facts)
     base, later = (certified.find(tags.spelled_out(text)) for text in (one, other))
     low, high = sorted((base.height, later.height))
     answer = {
         "from": _vertex(certified, base),
         "to": _vertex(certified, later),
         **_between(certified.chain[low + 1 : high + 1]),
-        **_changes(certified, base, later, facts.states),
+        **_changes(certified, files, (base, later), facts.states),
     }
     if as_json:
         report.put_json(answer)
@@ -75,11 +77,14 @@ def _between(steps: list[Vertex]) -> dict[str, Any]:
 
 
 def _changes(
-    certified: Certified, base: Vertex, later: Vertex, states: StateRules
+    certified: Certified, files: ChainFiles, ends: tuple[Vertex, Vertex], states: StateRules
 ) -> dict[str, Any]:
-    base_D = replayed_state(certified, base, states).weights_D
-    later_D = replayed_state(certified, later, states).weights_D
-    changes = tensor_changes(states.tensors, base_D, later_D)
+    """From the first of the two to the second. Neither is whole in memory."""
+    base, later = ends
+    with temporary_room() as one, temporary_room() as other:
+        base_D = replayed_state(certified, base, states, Room(one, files)).weights_D
+        later_D = replayed_state(certified, later, states, Room(other, files)).weights_D
+        changes = tensor_changes(states.tensors, base_D, later_D)
     change = sum(each.squared_change for each in changes)
     norm = sum(each.squared_base for each in changes)
     return {

@@ -1,5 +1,6 @@
 """One certified model, written as other programs read it. Needs no daemon."""
 
+import os
 from pathlib import Path
 
 from daa_node.adapters.asked_process import write_model_folder
@@ -11,8 +12,10 @@ from daa_node.checkpoints.model_folder import whole_folder, write_adapters
 from daa_node.checkpoints.replay import WEIGHTS
 from daa_node.cli import checkpoint, identity, report
 from daa_node.cli.compose import training_job
+from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
-from daa_node.genesis import chain_facts
+from daa_node.genesis import Genesis, chain_facts
+from daa_node.training.config import TrainerConfig, TrainingJob
 
 FILE, FOLDER = "safetensors", "hf"
 DEFAULTS = {FILE: Path("model.safetensors"), FOLDER: Path("model")}
@@ -27,7 +30,7 @@ def export(root: Path, which: str, format_: str, wanted: Path | None, as_json: b
         raise UserError(f"--format {format_}: {' or '.join(DEFAULTS)}")
     out = wanted or DEFAULTS[format_]
     directory, made = checkpoint.open_chain(root)
-    if out.exists():
+    if os.path.lexists(out):
         raise UserError(f"{out} exists: choose another --out")
     model = made.job.model
     is_adapters = model.adapters is not None
@@ -36,23 +39,23 @@ def export(root: Path, which: str, format_: str, wanted: Path | None, as_json: b
             f"a model of kind {model.kind} is none of the transformers library: --format {FILE} "
             "writes its tensors by name"
         )
+    # Before the work that takes minutes: what is wrong with the settings is told at once.
+    settings = _settings(directory, made) if format_ == FOLDER else None
     facts = chain_facts(made)
     files, rules = ChainFiles(directory.chain), facts.states
     certified = certified_chain(files, facts)
     vertex = certified.find(checkpoint.tags_of(directory, made).spelled_out(which))
     with room_beside(out) as room:
         state = replayed_state(certified, vertex, rules, Room(room, files))
-        if format_ == FILE:
+        if settings is None:
             export_safetensors(out, state, rules, made.chain_id, vertex)
         else:
-            config = identity.open_config(directory).value
-            job = training_job(made, directory, config)
+            job, trainer = settings
             with whole_folder(out) as folder:
                 if is_adapters:
                     write_adapters(folder, state, rules, made.chain_id, vertex, job.model)
                 else:
-                    trainer = identity.trainer_settings(config, directory)
-                    write_model_folder(job, trainer, (room / WEIGHTS).resolve(), folder.resolve())
+                    write_model_folder(job, trainer, room / WEIGHTS, folder, out)
     answer = {
         "file": str(out.resolve()),
         "height": vertex.height,
@@ -68,3 +71,10 @@ def export(root: Path, which: str, format_: str, wanted: Path | None, as_json: b
             f"wrote {out}: height {vertex.height}, {len(rules.tensors)} tensors, "
             f"{rules.parameter_count} parameters"
         )
+
+
+def _settings(directory: DataDirectory, made: Genesis) -> tuple[TrainingJob, TrainerConfig]:
+    """With which a folder is written. Raises UserError."""
+    config = identity.open_config(directory).value
+    trainer = identity.trainer_settings(config, directory)
+    return training_job(made, directory, config), trainer

@@ -1,5 +1,6 @@
 """Another network that begins where a vertex of this one stands. Needs no daemon."""
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,8 +19,9 @@ def fork(
 ) -> None:
     """Write its first weights, then its genesis. Raises UserError for whatever is in the way."""
     local.check_new(out)
-    if weights.exists():
+    if os.path.lexists(weights):
         raise UserError(f"{weights} exists: choose another --weights")
+    local.read_records(records)  # before the work that takes minutes
     directory, made = open_chain(root)
     facts = chain_facts(made)
     files = ChainFiles(directory.chain)

@@ -13,10 +13,12 @@ from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.agreement.signer import Signer
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.intake import Intake, carry_out, plan_intake
+from daa_node.checkpoints.layout import BLOCKS
 from daa_node.cli import local, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import StorageFailed, UserError
 from daa_node.genesis import chain_facts
+from daa_node.packs.format import PACKS
 
 
 def take_in(root: Path, source: Path, as_json: bool) -> None:
@@ -27,6 +29,8 @@ def take_in(root: Path, source: Path, as_json: bool) -> None:
     there = source / "chain" if os.path.isdir(source / "chain") else source
     if not os.path.isdir(there):
         raise UserError(f"{source} is no directory: name a node's, or the chain/ in one")
+    if not any(os.path.isdir(there / kind) for kind in (BLOCKS, PACKS)):
+        raise UserError(f"{source} holds no chain: name a node's directory, or the chain/ in one")
     with directory.locked():
         directory.take_up(made.chain_id.hex())
         if directory.chain.is_dir() and there.samefile(directory.chain):

@@ -71,16 +71,25 @@ class DataDirectory:
             self.clear()
             raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
 
+    def is_free(self) -> bool:
+        """Whether nothing is here. Raises UserError for what cannot hold a node."""
+        try:
+            return not any(self.root.iterdir())
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:
+            raise UserError(f"{self.root} is a file: choose another --dir") from None
+        except OSError as failure:
+            raise UserError(f"cannot look into {self.root}: {failure.strerror}") from None
+
     def check_free(self) -> None:
         """Raise UserError if anything is here already."""
-        if self.root.is_dir() and any(self.root.iterdir()):
+        if not self.is_free():
             self._check_whole()
             raise UserError(
                 f"{self.root} is not empty: a node's directory is never overwritten; "
                 "choose another --dir"
             )
-        if self.root.exists() and not self.root.is_dir():
-            raise UserError(f"{self.root} is a file: choose another --dir")
 
     def complete(self) -> None:
         """All that makes a node lies here: from now on it is one. Raises StorageFailed."""

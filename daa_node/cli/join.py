@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import trio
 
@@ -25,6 +24,7 @@ from daa_node import config as node_config
 from daa_node.agreement import invitations
 from daa_node.agreement.invitations import Prospect, decode_answer, encode_request, enrolment_until
 from daa_node.agreement.invite_book import Refusal
+from daa_node.checkpoints.beside import temporary_room
 from daa_node.cli import identity, joining, local, report
 from daa_node.cli.compose import Joined, run_daemon, training_job
 from daa_node.cli.contribution import tell
@@ -101,7 +101,10 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
             "know what you join"
         )
     if text.strip() == "-":
-        text = sys.stdin.read(INVITE_BYTES_MAX)
+        try:
+            text = sys.stdin.read(INVITE_BYTES_MAX)
+        except UnicodeDecodeError:
+            raise UserError("standard input is no text: pipe the invite's text into it") from None
     invite, anchor = decode_invite(text), _anchor_of(wanted.trust)
     home = Home.at(wanted, invite)
     found = trio.run(_look, invite, home)
@@ -160,7 +163,7 @@ class Home:
     def at(cls, wanted: Wanted, invite: Invite) -> "Home":
         """Raises UserError for a directory that cannot be this node's."""
         directory = DataDirectory(wanted.directory)
-        if directory.root.exists() and any(directory.root.iterdir()):
+        if not directory.is_free():
             node = identity.open_node(directory.root)
             if directory.genesis.exists():
                 known = local.read_genesis(directory.genesis)
@@ -299,8 +302,8 @@ def _speed(made: Genesis, home: Home) -> Speed:
     report.note("measuring this machine for some seconds ...")
     trainer = identity.trainer_settings(home.config, home.directory)
     job = training_job(made, home.directory, home.config)
-    with TemporaryDirectory(prefix="daa-join-") as room:
-        return measured(made.job, job, trainer, Path(room))
+    with temporary_room() as room:
+        return measured(made.job, job, trainer, room)
 
 
 def _is_confirmed() -> bool:

@@ -202,6 +202,9 @@ def _addresses(node: identity.LocalNode) -> list[Address]:
         return []
 
 
+NamedRecord = tuple[str, bytes]  # its file, and what it holds
+
+
 @dataclass(frozen=True, slots=True)
 class Records:
     """Whose network it becomes: files of `daa-node id --record`."""
@@ -234,9 +237,19 @@ def create_genesis(
 
 
 def check_new(out: Path) -> None:
-    """Raises UserError if there is a genesis already."""
-    if out.exists():
+    """Raises UserError if there is a genesis already, or no directory for one."""
+    if os.path.lexists(out):
         raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: {out.parent} is no directory: make it, or choose another --out")
+
+
+def read_records(records: Records) -> tuple[list[NamedRecord], list[NamedRecord]]:
+    """Of validators and of trainers. Raises UserError."""
+    return (
+        [(str(path), identity.record_from_file(path)) for path in records.validators],
+        [(str(path), identity.record_from_file(path)) for path in records.trainers],
+    )
 
 
 def begin_network(
@@ -250,10 +263,7 @@ def begin_network(
     """Of a job that is whole but for its first weights. Raises UserError."""
     if weights is not None:
         job = _with_weights(job, weights)
-    voting, training = (
-        [(str(path), identity.record_from_file(path)) for path in paths]
-        for paths in (records.validators, records.trainers)
-    )
+    voting, training = read_records(records)
     nonce = SystemEntropy().bytes(genesis.NONCE_BYTES)
     made = genesis.create(job, voting, nonce, trainers=training)
     write_genesis(out, made)

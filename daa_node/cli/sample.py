@@ -1,10 +1,10 @@
 """What the model has learned, for a person to read: text from the newest certified checkpoint."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from daa_node.adapters.asked_process import sample_bytes
 from daa_node.adapters.system_clock import SystemEntropy
+from daa_node.checkpoints.beside import temporary_room
 from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import Room, replayed_state
 from daa_node.checkpoints.files import ChainFiles
@@ -54,12 +54,9 @@ def sample(
         "seed": seed,
         "cache": str(directory.trainer / "cache"),
     }
-    with TemporaryDirectory(prefix="daa-sample-") as room:
-        try:
-            replayed_state(certified, vertex, facts.states, Room(Path(room), files))
-        except OSError as fault:
-            raise UserError(f"cannot write in {room}: {fault.strerror}", exit_code=1) from None
-        written = sample_bytes(job, trainer, Path(room) / WEIGHTS, request)
+    with temporary_room() as room:
+        replayed_state(certified, vertex, facts.states, Room(room, files))
+        written = sample_bytes(job, trainer, room / WEIGHTS, request)
     text = written.decode(errors="replace")
     if as_json:
         answer = {

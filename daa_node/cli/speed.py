@@ -13,7 +13,7 @@ from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.trainer_process import TrainerProcess
 from daa_node.cli.joining import first_of
-from daa_node.errors import TrainerFailed, UserError
+from daa_node.errors import StorageFailed, TrainerFailed, UserError
 from daa_node.genesis import Job
 from daa_node.observability.events import TRAINER_STARTED, EventLog
 from daa_node.rounds.plan import TRAIN_SHARE
@@ -60,7 +60,7 @@ async def _measured(job: Job, training: TrainingJob, trainer: TrainerConfig, roo
         await nursery.start(worker.run)
         try:
             speed = await _timed(job, worker, events)
-        except TrainerFailed as failed:
+        except (TrainerFailed, StorageFailed) as failed:
             failure = str(failed)
         nursery.cancel_scope.cancel()
     if speed is None:

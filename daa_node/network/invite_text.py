@@ -8,7 +8,6 @@ signature: a made-up token has a right checksum, and no validator knows it.
 """
 
 import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +25,7 @@ ADDRESS_BYTES_MAX = 200  # a name in the DNS is shorter, or nobody types it
 ADDRESSES_BYTES_MAX = 100  # together, but for the first: the text stays below 300 characters
 TEXT_CHARACTERS_MAX = 2048
 _FIXED_BYTES = 1 + 2 * DIGEST_BYTES + TOKEN_BYTES + CHECKSUM_BYTES
+AROUND = " \"'`<>“”„«»‘’"  # what programs put around what they show
 REMEDY = "copy the whole of it again, from daa1 on; or ask for another one"
 
 
@@ -61,7 +61,8 @@ def encode_invite(invite: Invite) -> str:
 
 def decode_invite(pasted: str) -> Invite:
     """Raises UserError for what is no invite, or not the whole of one."""
-    text = "".join(pasted.split()).strip("\"'`<>").lower()
+    # also without what nobody sees: a page's zero-width characters, a byte order mark
+    text = "".join(c for c in pasted if c.isprintable() and c not in AROUND).lower()
     if len(text) > TEXT_CHARACTERS_MAX or not text.startswith(MARK):
         raise UserError(
             f"this is no invite: one begins with {MARK}. `daa-node invite`, on a validator, makes "
@@ -70,7 +71,7 @@ def decode_invite(pasted: str) -> Invite:
     digits = text.removeprefix(MARK).upper()
     try:
         body = base64.b32decode(digits + "=" * (-len(digits) % 8))
-    except binascii.Error:
+    except ValueError:  # binascii.Error is one, and so is a letter that is not of ASCII
         raise UserError(f"this invite has lost or gained a character: {REMEDY}") from None
     if body[:1] > bytes([VERSION]) and _holds(body):
         raise UserError(

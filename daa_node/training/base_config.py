@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from daa_node.training.data_places import DIGEST_PATTERN
 
@@ -91,10 +99,21 @@ class LowRank(BaseModel):
     lora: Lora
 
 
+def _kind_of(trainable: object) -> str:
+    """By which what is wrong with one of the two is not told of the other."""
+    return "lora" if isinstance(trainable, dict | LowRank) else "names"
+
+
 # Tensors by names in which `*` stands for anything, or low-rank matrices; None: all of them.
-Trainable = (
-    Annotated[tuple[TensorPattern, ...], Field(min_length=1, max_length=PATTERNS_MAX)] | LowRank
-)
+Trainable = Annotated[
+    Annotated[
+        tuple[TensorPattern, ...],
+        Field(min_length=1, max_length=PATTERNS_MAX),
+        Tag("names"),
+    ]
+    | Annotated[LowRank, Tag("lora")],
+    Discriminator(_kind_of),
+]
 
 
 class ModelPlaces(BaseModel):

@@ -5,8 +5,8 @@ What else lies in the folder is never looked at: `opened` is a view that has tho
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from re import fullmatch
 from tempfile import TemporaryDirectory
@@ -31,6 +31,9 @@ TOKENIZER_FILES = (
     "generation_config.json",
 )
 SETTING = "model.base"  # of config.yaml
+
+# Of each file: device, inode, bytes, and when it was last written, in nanoseconds.
+Marks = Mapping[Path, tuple[int, int, int, int]]
 
 
 def digests_of(folder: Path) -> dict[str, str]:
@@ -85,6 +88,41 @@ def opened(base: BaseFolder) -> Iterator[Path]:
                 "which the genesis names no digest; nothing was read of it"
             )
         yield view
+
+
+def marks_of(base: BaseFolder | None) -> Marks:
+    """By which a file is known that was written since. Taken before the files are `opened`."""
+    marks: dict[Path, tuple[int, int, int, int]] = {}
+    if base is None or base.path is None:
+        return marks
+    for name in base.files or ():
+        with suppress(OSError):  # whoever opens it says what is wrong
+            marks[base.path / name] = _mark(base.path / name)
+    return marks
+
+
+def check_unchanged(marks: Marks) -> None:
+    """Return if what was mapped of these files is what it was. Raises UserError.
+
+    A file that another one has replaced, or that is gone, stays as it was to who has mapped it.
+    """
+    for file, (*which, size_bytes, written_ns) in marks.items():
+        try:
+            *now, now_bytes, now_ns = _mark(file)
+        except OSError:
+            continue
+        if now == which and (now_bytes, now_ns) != (size_bytes, written_ns):
+            raise UserError(
+                f"{file}: this file of the model's base was written to while it was in use, so "
+                "what was computed with it counts for nothing. To take another file, stop the node "
+                "first",
+                exit_code=1,
+            )
+
+
+def _mark(file: Path) -> tuple[int, int, int, int]:
+    found = file.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def weights_files(view: Path) -> list[Path]:

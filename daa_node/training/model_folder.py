@@ -1,23 +1,31 @@
 """A whole model of transformers, with agreed weights, saved as the library saves its own.
 
 A process of its own (see one_question): "weights" is a grid vector's file, "out" a folder that is
-there and empty. The library names and divides the tensors as its own loader wants them, and writes
-them from a file that is mapped, beside the grid vector: 4 bytes a parameter of the disk.
+there and empty, "target" the name that a person gave it. The library names and divides the tensors
+as its own loader wants them, and writes them from a file that is mapped, beside the grid vector: 4
+bytes a parameter of the disk.
 """
 
 import json
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from daa_node.errors import UserError
 from daa_node.tensors import open_grid_vector, slots_of
-from daa_node.training.base_files import CONFIG, TOKENIZER_FILES
+from daa_node.training.base_files import (
+    CONFIG,
+    TOKENIZER_FILES,
+    check_unchanged,
+    marks_of,
+)
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.model_config import ModelConfig
 from daa_node.training.models import causal_lm
@@ -43,12 +51,15 @@ def answer(job: TrainingJob, config: TrainerConfig, request: dict[str, Any]) -> 
         if not _saved_whole(model, values, out):
             _save_changed(job, config, values, out)
         _say_float32(out / CONFIG)
+        for written in out.iterdir():  # the library lets nobody else read its weights
+            written.chmod(stat.S_IMODE((out / CONFIG).stat().st_mode))
         if model.base is not None and model.base.path is not None:
             for name in TOKENIZER_FILES:
                 if (model.base.path / name).is_file():
                     shutil.copyfile(model.base.path / name, out / name)
-    except OSError as fault:
-        raise UserError(f"cannot write {out}: {fault.strerror or fault}", exit_code=1) from None
+    except (OSError, SafetensorError) as fault:  # the library's writer has errors of its own
+        why = getattr(fault, "strerror", None) or fault
+        raise UserError(f"cannot write {request['target']}: {why}", exit_code=1) from None
 
 
 def _mapped(model: ModelConfig, file: Path) -> Mapping[str, Tensor]:
@@ -80,12 +91,14 @@ def _save_changed(
     job: TrainingJob, config: TrainerConfig, values: Mapping[str, Tensor], out: Path
 ) -> None:
     """What is trained, in a base that is mapped."""
+    marks = marks_of(job.model.base)
     opened = open_model(job.model, job.seed, ModuleAccess.of(config))
     assert isinstance(opened.module, CausalLm), "no other kind has a folder of its own"
     for name, tensor in values.items():
         opened.parameters[name].data = tensor
     inner: Any = opened.module.model
     inner.save_pretrained(out)
+    check_unchanged(marks)
 
 
 def _say_float32(file: Path) -> None:

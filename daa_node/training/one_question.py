@@ -1,8 +1,9 @@
 """A process that answers one question: JSON in by standard input, JSON out by standard output.
 
-    {"job", "trainer", ...}  -->  {"done": ...} or {"refused": text, "exit_code"}
+    {"job", "trainer", "asker_pid", ...}  -->  {"done": ...} or {"refused": text, "exit_code"}
 
-What anybody's code prints meanwhile goes to standard error.
+What anybody's code prints meanwhile goes to standard error. It ends with whoever asks, however that
+one ends: nobody would read the answer, and a large model would go on writing.
 """
 
 import json
@@ -16,6 +17,7 @@ import torch
 from daa_node.errors import UserError
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import multiply_in_full
+from daa_node.training.parent_death import die_with
 
 Answer = Callable[[TrainingJob, TrainerConfig, dict[str, Any]], Any]
 
@@ -25,6 +27,7 @@ def answer_one(answer: Answer) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     request = json.load(sys.stdin)
+    die_with(request["asker_pid"])
     config = TrainerConfig.model_validate_json(request["trainer"])
     job = TrainingJob.model_validate_json(request["job"])
     os.nice(config.niceness)

@@ -28,7 +28,6 @@ from daa_node.training.models.opening import open_model
 from daa_node.training.models.parameters import FlatParameters
 from daa_node.training.module_source import ModuleAccess
 from daa_node.training.one_question import answer_one
-from daa_node.updates.grid import to_float32
 
 Logits = Callable[[Tensor], Tensor]  # tokens (1, T) -> (1, T, V)
 
@@ -106,7 +105,7 @@ def open_logits(model: ModelConfig, seed: int, weights: Path, config: TrainerCon
     device = choose_device(config.device)
     parameters = FlatParameters(model.tensors(), device)
     grid_D = open_grid_vector(weights, model.parameter_count())
-    parameters.load(torch.from_numpy(to_float32(grid_D)))
+    parameters.load_pieces(grid_D)
     if not model.is_canonical:
         module = ModuleLogits(open_model(model, seed, ModuleAccess.of(config)))
         return lambda tokens: module(parameters.views, tokens.to(device))

@@ -13,6 +13,7 @@ import os
 import queue
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -36,6 +37,7 @@ from daa_node.tensors import (
     reuse_grid_vector,
 )
 from daa_node.training import inner_state
+from daa_node.training.base_files import Marks, check_unchanged, marks_of
 from daa_node.training.boundaries import Boundary, Ends, open_boundary
 from daa_node.training.boundary_files import BoundaryFiles, left_in
 from daa_node.training.config import TrainerConfig, TrainingJob
@@ -59,6 +61,7 @@ ORDERS_MAX = 64  # the daemon sends one at a time; cancelled ones may wait behin
 # The aggregation of a round that closes soon must not wait for the disk.
 SAVE_AFTER_IDLE_S = 2.0
 END = "end"  # the reader's own order: the daemon has hung up
+BASE_CHANGED = 65  # an exit code: EX_DATAERR
 
 # What an order can die of without the process being in doubt: the daemon is told and goes on.
 # Anything else is a bug of ours, ends the process, and the daemon starts another.
@@ -139,6 +142,7 @@ class Worker:
         self._state_path = state_path
         self._inbox = inbox
         self.unsaved = False  # whether a restart would lose what the optimiser learnt since
+        self.marks: Marks = {}  # of the model's base, as it was opened
         self._boundaries: BoundaryFiles | None = None  # of the update sealed last, if it has any
         self._ends: Ends = {}
         self._parameter_count = job.model.parameter_count()
@@ -389,6 +393,7 @@ def _open_worker(
     multiply_in_full()
     cache_dir, access = directory / "cache", ModuleAccess.of(config)
     memories = directory if config.optimiser_in == "files" else None
+    marks = marks_of(job.model.base)  # before it is read
     if config.devices:
         # by itself as long to import as half of torch, and few hosts have a site
         from daa_node.training.site.engine import open_site
@@ -397,7 +402,9 @@ def _open_worker(
         core = open_core(job, site.device, cache_dir, perf_counter, access, site, memories)
     else:
         core = open_(job, choose_device(config.device), cache_dir, access, memories)
-    return Worker(core, job, directory / "inner_state", inbox)
+    worker = Worker(core, job, directory / "inner_state", inbox)
+    worker.marks = marks
+    return worker
 
 
 def next_order(worker: Worker, inbox: Inbox, save: Callable[[], None]) -> Message:
@@ -429,6 +436,7 @@ def _serve(worker: Worker, inbox: Inbox, line: Line) -> None:
         if inbox.is_cancelled():
             raise TrainerFailed("cancelled before it began")
         answer = {"done": order, **worker.carry_out(message)}
+        _end_if_changed(worker.marks)
     except EXPECTED_FAULTS as fault:
         answer = {"failed": order, "why": f"{type(fault).__name__}: {fault}"[:WHY_CHARS_MAX]}
     inbox.end()
@@ -437,6 +445,16 @@ def _serve(worker: Worker, inbox: Inbox, line: Line) -> None:
         worker.finish()
     except OSError as fault:
         line.send({"unsaved": f"the inner state that the newest update ends in: {fault}"})
+
+
+def _end_if_changed(marks: Marks) -> None:
+    """Nothing that comes of another base leaves us. Whoever starts next compares its digests."""
+    try:
+        check_unchanged(marks)
+    except UserError as fault:
+        sys.stderr.write(f"{fault}\n")
+        sys.stderr.flush()
+        os._exit(BASE_CHANGED)
 
 
 def _save(worker: Worker, line: Line) -> None:

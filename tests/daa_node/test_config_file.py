@@ -27,6 +27,7 @@ class Config(Section):
     train: Train = Train()
     peers: list[Api] = []
     seed: int | None = None
+    either: Train | list[str] | None = None
 
 
 def refused(text: str, *overrides: Override) -> str:
@@ -64,6 +65,8 @@ def test_all_faults_are_shown_at_once_each_with_its_line_and_a_caret() -> None:
         ("api: &a\n  port: 1\ntrain: *a\n", "c.yaml:1:6:", "aliases"),
         ("peers: 3\n", "c.yaml:1:8:", "peers: this is a list: write [...] (got 3)"),
         ("seed: [1]\n", "c.yaml:1:", "seed: input should be a valid integer"),
+        ("either: {lr: 0}\n", "c.yaml:1:14:", "error: either.lr: input should be greater"),
+        ("either: 7\n", "c.yaml:1:9:", "error: either: this is a list: write [...] (got 7)"),
         ("a: !!python/object:os.system x\n", "c.yaml:1:4:", "cannot be read"),
     ],
 )

@@ -9,13 +9,15 @@ than what one module computes with. Each half is a float32, so every result has 
 that was float32 as a whole: whoever checks a step comes to them too.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -24,8 +26,10 @@ def compute_in_float32(module: nn.Module, run: Callable[[], object]) -> None:
     """Have each part of it that owns halves see them as float32 while it runs.
 
     `run` is a forward, to try it: some models compute with what a part owns without running that
-    part, and see halves then. Such a base is float32 for good, which has the same bits.
+    part, or round what they give it to its dtype, and see halves then. Such a base is float32 for
+    good, which has the same bits.
     """
+    owned = {p.untyped_storage().data_ptr() for p in module.parameters() if p.dtype in HALVES}
     for owner in module.modules():
         if any(p.dtype in HALVES for p in owner.parameters(recurse=False)):
             widening = _Widening(owner)
@@ -33,9 +37,9 @@ def compute_in_float32(module: nn.Module, run: Callable[[], object]) -> None:
             # also where forward raises: it would be run with what is wide, and be it for good
             owner.register_forward_hook(widening.after, always_call=True)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _NoHalves(owned):
             run()
-    except RuntimeError:  # two dtypes in one product
+    except RuntimeError:  # two dtypes in one product, or a half that is not the base's own
         make_float32(module.parameters())
 
 
@@ -44,6 +48,26 @@ def make_float32(parameters: Iterable[nn.Parameter]) -> None:
     for parameter in parameters:
         if parameter.dtype in HALVES:
             parameter.data = parameter.data.float()
+
+
+class _NoHalves(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Nothing is rounded to a half: each there is lies where the base does."""
+
+    def __init__(self, owned: Collection[int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._owned = owned
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Raises RuntimeError for an operation that makes one."""
+        made = func(*args, **(kwargs or {}))
+        for one in tree_leaves(made):
+            if not isinstance(one, Tensor) or one.dtype not in HALVES:
+                continue
+            if one.untyped_storage().data_ptr() not in self._owned:
+                raise RuntimeError(f"{func} makes {one.dtype}")
+        return made
 
 
 @dataclass(frozen=True, slots=True)

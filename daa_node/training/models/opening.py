@@ -94,8 +94,9 @@ def build_model(model: ModelConfig, make: MakeModule, seed: int) -> Opened:
         opened = Opened(model.label, module, _trained(module))
     if model.kind == "hf_causal_lm":  # of a module of one's own, how it computes is its own
         make_float32(opened.parameters.values())
-        one_token = torch.zeros((1, 1), dtype=torch.int64)
-        compute_in_float32(module, lambda: module(one_token, one_token))
+        # Two of them: some models have another way for one.
+        tokens = torch.zeros((1, min(2, model.context)), dtype=torch.int64)
+        compute_in_float32(module, lambda: module(tokens, tokens))
     if not opened.parameters:
         raise UserError(f"the model {model.label} has no trainable parameter")
     for name, parameter in opened.parameters.items():

@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from typing import NoReturn
 
+from daa_node.training.endings import how_ended
 from daa_node.training.messages import RECEIVE_BYTES, Message, Unpacker, pack
 
 RANK_MODULE = "daa_node.training.site.rank"
@@ -57,8 +58,7 @@ class Follower:
                 self._answers.put(message)
         code = self._process.wait()
         if not is_refused:
-            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            end_worker(f"{self._said()} ended: {how}")
+            end_worker(f"{self._said()} ended: {how_ended(code)}")
 
     def _said(self) -> str:
         return f"{self.name}, pid {self._process.pid},"

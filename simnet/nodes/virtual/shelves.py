@@ -30,7 +30,6 @@ from daa_node.checkpoints.layout import (
     VERTICES,
 )
 from daa_node.checkpoints.plain_files import Problem, Unreadable
-from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.verify import verify_files
 from daa_node.genesis import Genesis, chain_facts
 from simnet.nodes.virtual.disk import Disk
@@ -188,9 +187,4 @@ class _ChainOnDisk:
 
 def first_block(genesis: Genesis) -> Block:
     """What the final chain begins with."""
-    vertex = genesis_vertex(
-        chain_facts(genesis).states.first_state,
-        genesis.committee.root,
-        genesis.membership.roll.root,
-    )
-    return genesis_block(genesis.chain_id, vertex.vertex_id)
+    return genesis_block(genesis.chain_id, chain_facts(genesis).first_vertex.vertex_id)

@@ -244,6 +244,19 @@ async def test_an_invite_ends_with_its_time_and_by_its_makers_word() -> None:
         await desk.made.revoke({"id": "00"})
 
 
+async def test_what_several_invites_begin_with_revokes_none_of_them() -> None:
+    desk = Desk()
+    for _ in range(17):  # of sixteen digits two begin with one
+        await desk.token()
+    names = [row["id"] for row in (await desk.made.listing({}))["invites"]]
+    starts = [name[0] for name in names]
+    shared = next(start for start in starts if starts.count(start) > 1)
+    with pytest.raises(UserError, match=f"invites begin with {shared}: give more"):
+        await desk.made.revoke({"id": shared})
+    assert not any(row["revoked"] for row in (await desk.made.listing({}))["invites"])
+    assert (await desk.made.revoke({"id": names[3]}))["id"] == names[3]
+
+
 async def test_a_made_up_token_is_held_against_who_brings_it_and_slowed_down() -> None:
     desk = Desk()
     right = await desk.token()

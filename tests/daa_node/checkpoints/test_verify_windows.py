@@ -2,11 +2,14 @@
 
 import shutil
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
+from daa_consensus.bft.messages import genesis_block
+from daa_consensus.roll import RollRules, fixed
 from daa_dag.ids import VertexId
 from daa_dag.retention import Retention
 from daa_node.checkpoints import verify_windows
@@ -15,6 +18,8 @@ from daa_node.checkpoints.layout import KINDS
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import Anchor, verify_chain, verify_files
 from daa_node.checkpoints.verify_windows import Windows
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import MemberKeys
 from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, files_under, make_chain
 
 
@@ -98,6 +103,20 @@ def test_a_chain_of_a_node_that_has_just_begun_is_whole(tmp_path: Path) -> None:
     maker = ChainMaker(tmp_path)
     trio.run(maker.open)
     assert windows_of(maker.chain_directory).run(None)
+
+
+def test_a_network_that_begins_with_trainers_is_read_in_windows_too(tmp_path: Path) -> None:
+    """Its first vertex names who stands on the roll."""
+    trainer = NodeKeys.from_seed(b"t" * 32)
+    roll = fixed(RollRules(), {trainer.node_id: MemberKeys.of(trainer).encode()})
+    facts = replace(FACTS, first=replace(FACTS.first, roll=roll))
+    maker = ChainMaker(tmp_path)
+    maker.first = facts.first_vertex
+    maker.genesis = genesis_block(facts.chain_id, maker.first.vertex_id)
+    trio.run(maker.open)
+    assert verify_chain(maker.chain_directory, facts).ok
+    assert Windows(ChainFiles(maker.chain_directory), facts, lambda _: None).run(None)
+    assert not windows_of(maker.chain_directory).run(None), "of another network"
 
 
 def test_memory_does_not_grow_with_the_chain(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """First weights out of a file: on the grid as stated, or one error that names the tensor."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from daa_node.checkpoints.weights_file import read_weights
+from daa_node.checkpoints.weights_file import PIECE, read_weights
 from daa_node.errors import UserError
 from daa_node.tensors import TensorSpec
 
@@ -42,6 +43,22 @@ def test_other_floats_are_read_as_what_they_stand_for(tmp_path: Path, dtype: tor
     weights_D = read_weights(write(tmp_path / "w", {"layer.weight": values}), SPECS)
     exact_D = np.rint(values.double().numpy().reshape(-1) * 2**24)
     assert weights_D[:6].tolist() == exact_D.tolist()
+
+
+def test_a_tensor_in_many_pieces_comes_whole_and_none_of_them_is_kept(tmp_path: Path) -> None:
+    count = 3 * PIECE + 5
+    values = torch.arange(count, dtype=torch.float32) / 2**24
+    save_file({"b": torch.tensor(1.0), "large": values}, tmp_path / "w")
+    specs = (TensorSpec("large", (count,)), TensorSpec("b", ()))
+    tracemalloc.start()
+    try:
+        weights_D = read_weights(tmp_path / "w", specs)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(weights_D, [*range(count), 2**24])
+    pieces = 5 * PIECE * 8  # of float64, what stands for one on its way
+    assert peak_bytes < weights_D.nbytes + pieces
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
 """A folder that is written whole or not at all, and touches nothing beside it."""
 
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from daa_node.checkpoints.beside import PREFIX, room_beside, temporary_room
 from daa_node.checkpoints.model_folder import whole_folder
 from daa_node.errors import UserError
 
@@ -19,6 +23,49 @@ def test_it_appears_whole_and_what_lies_beside_it_stays(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode == other.stat().st_mode
     assert (other / "mine").read_text() == "kept"
     assert {path.name for path in tmp_path.iterdir()} == {"out", "out.part"}
+
+
+def test_what_a_killed_process_has_left_goes_and_whose_process_lives_stays(tmp_path: Path) -> None:
+    left = tmp_path / f"{PREFIX}left"
+    left.mkdir()
+    (left / "weights").write_bytes(bytes(1000))
+    with room_beside(tmp_path / "one") as one, room_beside(tmp_path / "two") as two:
+        assert not left.exists()
+        assert set(tmp_path.iterdir()) == {one, two}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_process_is_about_to_make_is_left_to_it(tmp_path: Path) -> None:
+    begins = "import sys; from pathlib import Path; "
+    begins += "from daa_node.checkpoints.beside import room_beside\n"
+    begins += "with room_beside(Path(sys.argv[1])): print('begun', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", begins, str(tmp_path / "out")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "begun\n"
+        (room,) = tmp_path.iterdir()
+        with room_beside(tmp_path / "ours"):
+            assert room.is_dir()
+        other.kill()  # at any moment, with no chance to tidy up
+    assert room.is_dir()
+    with room_beside(tmp_path / "ours"):
+        assert not room.exists()
+
+
+def test_temporary_files_without_room_are_told_with_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_room() as room:
+        assert room.parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(UserError, match=r"gone.*: No such file .* Set TMPDIR"), temporary_room():
+        pass
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:

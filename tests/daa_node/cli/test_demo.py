@@ -252,7 +252,8 @@ def test_a_new_node_takes_the_past_from_another_directory(
     chain_id = ChainId(bytes.fromhex(checked["chain_id"]))
     assert trio.run(why_no_votes, node, chain_id) is None  # a chain without votes looks like a loss
     assert command(*words).out == "nothing new is there: height 3 is here already\n"
-    for source, says in ((node, "own chain"), ("none", "is no directory"), ("x" * 300, "is no")):
+    wrong = (node, "own chain"), ("none", "is no directory"), ("x" * 300, "is no directory")
+    for source, says in (*wrong, (tmp_path, "holds no chain")):
         done = command("checkpoint", "import", source, "--dir", node)
         assert (done.code, says in done.err) == (2, True)
     with DataDirectory(node).locked():

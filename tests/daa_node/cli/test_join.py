@@ -246,6 +246,15 @@ async def test_a_directory_of_another_network_is_left_alone(person: Person) -> N
     assert sorted(path.name for path in person.root.iterdir()) == before
 
 
+async def test_a_file_is_no_place_for_a_node(person: Person) -> None:
+    person.root.write_text("mine")
+    async with inviting() as inviter:
+        said = await person.joins(await inviter.invite())
+        assert not inviter.offered
+    assert said == f"{person.root} is a file: choose another --dir"
+    assert person.root.read_text() == "mine"
+
+
 async def test_nobody_but_the_inviter_gets_the_token(person: Person) -> None:
     async with inviting() as inviter:
         right = decode_invite(await inviter.invite())

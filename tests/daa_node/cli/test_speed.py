@@ -52,6 +52,13 @@ def test_a_file_of_data_that_is_not_here_is_said_before_anything_is_joined(tmp_p
         measured(job, training(job), TrainerConfig(device="cpu"), tmp_path)
 
 
+def test_a_disk_that_takes_nothing_is_told_like_all_else(tmp_path: Path) -> None:
+    (tmp_path / "work").write_text("in the way")
+    job = job_of()
+    with pytest.raises(UserError, match="cannot train that network's job: .*work"):
+        measured(job, training(job), TrainerConfig(device="cpu"), tmp_path)
+
+
 @pytest.mark.parametrize(("us_per_step", "fit"), [(1_000, 32), (1_000_000, 7), (8_000_000, 0)])
 def test_so_many_steps_fit_as_there_is_time_for(us_per_step: int, fit: int) -> None:
     assert Speed("cpu", us_per_step, 1.0, 32, 7.0).steps_in_time == fit

@@ -25,12 +25,13 @@ def test_what_is_written_is_read_and_it_is_short() -> None:
     assert text.isalnum()
 
 
-@pytest.mark.parametrize("between", [" ", "\n", "\r\n  ", "\t"])
+@pytest.mark.parametrize("between", [" ", "\n", "\r\n  ", "\t", "\u200b", "\u00a0", "\ufeff"])
 def test_line_breaks_spaces_quotes_and_capitals_mean_nothing(between: str) -> None:
     text = encode_invite(INVITE)
     pieces = [text[at : at + 40] for at in range(0, len(text), 40)]
     assert decode_invite(f'"{between.join(pieces)}"\n') == INVITE
     assert decode_invite(text.upper()) == INVITE
+    assert decode_invite(f"“{text}”") == decode_invite(f"«{text}»") == INVITE
 
 
 def test_a_character_that_was_lost_or_changed_is_found() -> None:
@@ -38,7 +39,8 @@ def test_a_character_that_was_lost_or_changed_is_found() -> None:
     for _ in range(300):
         at = chance.randrange(4, len(text))
         other = chance.choice([c for c in "abcdefghijklmnopqrstuvwxyz234567" if c != text[at]])
-        for wrong in (text[:at] + text[at + 1 :], text[:at] + other + text[at + 1 :], text[:at]):
+        cut, begun = text[:at] + text[at + 1 :], text[:at]
+        for wrong in (cut, begun + other + text[at + 1 :], begun, begun + "é" + text[at + 1 :]):
             with pytest.raises(UserError, match="copy the whole of it again"):
                 decode_invite(wrong)
 

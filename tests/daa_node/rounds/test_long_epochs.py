@@ -260,6 +260,27 @@ async def test_a_part_with_anything_changed_is_its_senders_fault_and_costs_nothi
     check_page(page, pruned.genesis, pruned.first, validators)
 
 
+@pytest.mark.parametrize("at", [0, 3, -2])
+async def test_a_top_whose_blocks_do_not_hang_together_is_held_by_nobody(
+    pruned: ChainMaker, at: int
+) -> None:
+    """Its end is final; of what was made up below it, nobody else has the next part."""
+    held, validators, honest = LongEpochs(), LONG.validators(), asking(pruned.chain, [])
+
+    async def lying(body: bytes) -> bytes:
+        if len(body) > DIGEST_BYTES:
+            return await honest(body)
+        (top,) = decode_epochs(await honest(body), LIMITS)
+        blocks = list(top.blocks)
+        blocks[at] = replace(blocks[at], parent_id=BlockId(b"?" * DIGEST_BYTES))
+        return canonical.encode([page_value(replace(top, blocks=tuple(blocks)))])
+
+    with pytest.raises(PeerFault, match="bad_page"):
+        await held.shown(lying, pruned.genesis, validators)
+    (page,) = await held.shown(honest, pruned.genesis, validators)
+    check_page(page, pruned.genesis, pruned.first, validators)
+
+
 @pytest.mark.parametrize("name", ["nobody's certificate", "no end", "of an older epoch"])
 async def test_of_an_end_that_proves_nothing_no_part_is_asked_for(
     pruned: ChainMaker, tmp_path: Path, name: str

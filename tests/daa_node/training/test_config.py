@@ -37,6 +37,25 @@ def test_a_device_is_one_that_torch_may_have() -> None:
             TrainerConfig(device=device)
 
 
+@pytest.mark.parametrize(
+    ("trainable", "places"),
+    [
+        ({"lora": {"rank": 0, "alpha": 1, "targets": ["q"]}}, ["rank"]),
+        ({"lora": {"rank": 1, "targets": ["q"]}}, ["alpha"]),
+        ({}, ["lora"]),
+        (["a", ""], [1]),
+        ("a", ["names"]),
+    ],
+)
+def test_of_two_ways_to_say_what_is_trained_only_the_one_that_was_taken_is_told_of(
+    trainable: object, places: list[object]
+) -> None:
+    base = {"kind": "hf_causal_lm", "base": {"path": "x"}, "context": 8}
+    with pytest.raises(ValidationError) as refused:
+        ModelConfig.model_validate({**base, "trainable": trainable})
+    assert [error["loc"][-1] for error in refused.value.errors()] == places
+
+
 def test_the_demo_model_has_the_size_that_was_measured() -> None:
     assert ModelConfig().parameter_count() == 362_496
     assert ModelConfig(kind="mlp", depth=2, width=32).parameter_count() == (

@@ -44,6 +44,20 @@ CASES = [
     (LLAMA, ["model.embed_tokens.weight"], torch.bfloat16),
 ]
 
+MAMBA = {"model_type": "mamba", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
+BAMBA = {
+    "model_type": "bamba",
+    "vocab_size": 300,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "mamba_n_heads": 4,
+    "mamba_d_head": 8,
+    "mamba_d_state": 4,
+}
+
 
 def bases(room: Path, config: dict[str, Any], dtype: torch.dtype) -> list[BaseFolder]:
     """The same numbers twice: as halves, and as float32."""
@@ -89,11 +103,14 @@ def test_loss_and_gradient_have_the_bits_of_a_base_in_float32(
     assert again == {dtype}, "they lie as they did"
 
 
+@pytest.mark.parametrize("config", [MAMBA, BAMBA], ids=["multiplies", "rounds"])
 def test_a_model_that_uses_a_part_without_running_it_has_its_base_in_float32(
-    tmp_path: Path,
+    tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    """Mamba multiplies by the weight of a layer that it does not run."""
-    config = {"model_type": "mamba", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
+    """Mamba multiplies by the weight of a layer that it does not run; Bamba rounds to its dtype.
+
+    Nothing fails then: two halves are multiplied, and the numbers are others.
+    """
     half, wide = (
         opened(base, ["*.in_proj.weight"]) for base in bases(tmp_path, config, torch.bfloat16)
     )
@@ -127,9 +144,8 @@ def test_an_exported_folder_loads_what_was_trained_to_the_bit(tmp_path: Path) ->
     out, weights = tmp_path / "out", tmp_path / "weights"
     np.full(32, GRID_ONE + 3, "<i4").tofile(weights)  # no half is so fine
     out.mkdir()
-    model_folder.answer(
-        job, TrainerConfig(device="cpu", niceness=0), {"weights": str(weights), "out": str(out)}
-    )
+    request = {"weights": str(weights), "out": str(out), "target": "x"}
+    model_folder.answer(job, TrainerConfig(device="cpu", niceness=0), request)
     ours = load_plain(out).state_dict()
     assert torch.equal(ours["model.norm.weight"], torch.full((32,), 1 + 3 / GRID_ONE))
     before = load_file(tmp_path / "half" / "model.safetensors")["model.embed_tokens.weight"]

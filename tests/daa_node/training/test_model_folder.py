@@ -1,6 +1,7 @@
 """What is exported of a model of transformers is what its library loads."""
 
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_the_library_loads_the_whole_model_with_what_was_trained(tmp_path: Path)
     assert (weights_D == GRID_ONE).all()  # as a norm begins
     (weights_D * 2).tofile(path)
     out.mkdir()
-    model_folder.answer(job, CPU, {"weights": str(path), "out": str(out)})
+    model_folder.answer(job, CPU, {"weights": str(path), "out": str(out), "target": "x"})
     ours, before = load_plain(out).state_dict(), load_plain(folder).state_dict()
     assert (out / "tokenizer.json").read_text() == "{}"
     assert torch.equal(ours["model.norm.weight"], 2 * before["model.norm.weight"])
@@ -60,12 +61,31 @@ def test_a_model_of_which_all_is_trained_is_saved_without_being_built(
     weights_D = np.arange(job.model.parameter_count(), dtype="<i4")
     weights_D.tofile(path)
     out.mkdir()
-    request = {"weights": str(path), "out": str(out)}
+    request = {"weights": str(path), "out": str(out), "target": "x"}
     model_folder.answer(job.model_copy(update={"seed": -1}), CPU, request)  # no seed would do
     loaded = load_plain(out)
     found = torch.cat([p.detach().flatten() for p in loaded.parameters()])
     assert found.tolist() == (weights_D / GRID_ONE).astype(np.float32).tolist()
     assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+    modes = {file.stat().st_mode for file in (*out.iterdir(), path)}
+    assert len(modes) == 1, "the rights that are usual here"
+
+
+def test_a_folder_that_has_no_room_is_told_by_the_name_it_would_get(tmp_path: Path) -> None:
+    """The library's writer fails in its own way."""
+    job, out, path = probed(job_of(config=LLAMA)), tmp_path / "out", tmp_path / "weights"
+    np.zeros(job.model.parameter_count(), "<i4").tofile(path)
+    out.mkdir()
+    request = {"weights": str(path), "out": str(out), "target": "mine"}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # as large as its numbers, and the file of the model has a header before them
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))
+    try:
+        with pytest.raises(UserError, match="^cannot write mine: .*File too large") as refused:
+            model_folder.answer(job, CPU, request)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert refused.value.exit_code == 1
 
 
 def test_the_first_weights_are_the_bases_own_to_the_bit(tmp_path: Path) -> None:
