@@ -32,8 +32,8 @@ needs_chromium = @command -v chromium > /dev/null || command -v google-chrome > 
 # A test that ends its process is tried again after all others; a second time ends the run.
 SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 # Past an hour something hangs, on a machine that is slow and busy as well. It is cut off as if by
-# Ctrl-C, so that it says what failed and what still ran.
-BOUNDED := $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 3600)
+# Ctrl-C, once, so that it says what failed and what still ran.
+BOUNDED := $(if $(shell command -v timeout),timeout --foreground --signal=INT --kill-after=60 3600)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep clean

@@ -10,7 +10,7 @@ from simnet.world.random_changes import in_reach, keeps_promise
 from simnet.world.random_clusters import random_daemons
 from simnet.world.scenario import ChangeConfig
 
-SEEDS = int(os.environ.get("DAA_SWEEP_SEEDS", "48"))  # 300 must have met every situation
+SEEDS = int(os.environ.get("DAA_SWEEP_SEEDS", "32"))  # 300 must have met every situation
 FIRST = 1000
 CHANGING_RUNS = 6
 

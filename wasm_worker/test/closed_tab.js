@@ -5,6 +5,7 @@
  *
  * Says `ready` once both have practised and the second one pauses. Closes the first tab in the
  * middle of the first piece that comes, which that gives back; or has it crash, so that it cannot.
+ * The first tab's workers never hear of the piece: it is in the middle of it however late we look.
  * Tells as JSON what it saw before, and has the second one go on; after its standard input ends,
  * it tells what that one sees.
  */
@@ -19,9 +20,18 @@ const browser = await chromium.launch({
   executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
 });
 
-async function volunteer() {
+/** Runs in a page before its own scripts: what comes after the practice is never worked on. */
+function neverWork() {
+  const send = Worker.prototype.postMessage;
+  Worker.prototype.postMessage = function withoutTasks(message, ...rest) {
+    if (message.type !== "task") send.call(this, message, ...rest);
+  };
+}
+
+async function volunteer(works) {
   const page = await (await browser.newContext()).newPage();
   page.setDefaultTimeout(PATIENCE_MS);
+  if (!works) await page.addInitScript(neverWork);
   await page.goto(address);
   // whoever tests may make the computer busy
   await page.evaluate(() => document.getElementById("busy").click());
@@ -47,7 +57,7 @@ async function crash(page) {
 }
 
 try {
-  const [first, second] = await Promise.all([volunteer(), volunteer()]);
+  const [first, second] = await Promise.all([false, true].map(volunteer));
   await second.click("#pause");
   await inPhase(second, "paused");
   console.log("ready");
