@@ -1,6 +1,7 @@
 """Without descriptors nothing breaks and nothing spins: whoever needs one waits, and says so."""
 
 import errno
+import gc
 import os
 import resource
 import subprocess
@@ -42,6 +43,7 @@ LACK_S = 4 * PAUSE_S
 @contextmanager
 def no_descriptors() -> Iterator[None]:
     """This process can open nothing more."""
+    gc.collect()  # files of earlier tests, which would be closed meanwhile
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
