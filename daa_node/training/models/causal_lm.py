@@ -117,7 +117,24 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
                 f"the model's base does not fit its {CONFIG}: {what.replace('_', ' ')}: "
                 f"{str(sorted(map(str, left[what])))[:WHY_CHARS_MAX]}"
             )
+    _widen_buffers(library, config, inner)
     return config, inner
+
+
+def _widen_buffers(library: Any, config: Any, inner: nn.Module) -> None:
+    """What a model computes of its config, a scale or positions, is rounded to no base's dtype."""
+    halves = {name: b for name, b in inner.named_buffers() if b.dtype in DTYPES.values()}
+    if not halves:
+        return
+    from accelerate import init_empty_weights  # peft is built on it
+
+    with init_empty_weights(include_buffers=False):
+        exact = library.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    stored, computed = inner.state_dict().keys(), dict(exact.named_buffers())
+    for name, half in halves.items():
+        owner, _, last = name.rpartition(".")
+        wide = half if name in stored else computed[name]
+        setattr(inner.get_submodule(owner), last, wide.float())
 
 
 def build_empty(model: ModelConfig) -> Any:

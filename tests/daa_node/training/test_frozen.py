@@ -36,12 +36,14 @@ from tests.daa_node.training.hf_models import (
 from tests.daa_node.training.test_own_module import learns_and_is_checked
 
 INPUTS_BT = torch.arange(24).view(2, 12)
+GEMMA = LLAMA | {"model_type": "gemma2", "head_dim": 8}
 CASES = [
     (LLAMA, LORA, torch.bfloat16),
     (LLAMA | {"tie_word_embeddings": False}, LORA, torch.float16),
     (GPT2, GPT2_LORA, torch.bfloat16),
     (LLAMA, ["model.layers.0.*", "*.1.*.q_proj.weight"], torch.bfloat16),
     (LLAMA, ["model.embed_tokens.weight"], torch.bfloat16),
+    (GEMMA, LORA, torch.bfloat16),  # it multiplies by the root of its width, a buffer
 ]
 
 MAMBA = {"model_type": "mamba", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
