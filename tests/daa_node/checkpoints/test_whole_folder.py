@@ -1,5 +1,6 @@
 """A folder that is written whole or not at all, and touches nothing beside it."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daa_node.checkpoints.beside import PREFIX, room_beside, temporary_room
+from daa_node.checkpoints.beside import INSIDE, PREFIX, room_beside, temporary_room
 from daa_node.checkpoints.model_folder import whole_folder
 from daa_node.errors import UserError
 
@@ -27,11 +28,13 @@ def test_it_appears_whole_and_what_lies_beside_it_stays(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_has_left_goes_and_whose_process_lives_stays(tmp_path: Path) -> None:
     left = tmp_path / f"{PREFIX}left"
-    left.mkdir()
-    (left / "weights").write_bytes(bytes(1000))
+    (left / INSIDE).mkdir(parents=True)
+    (left / INSIDE / "weights").write_bytes(bytes(1000))
+    (tmp_path / f"{PREFIX}just begun").mkdir()
     with room_beside(tmp_path / "one") as one, room_beside(tmp_path / "two") as two:
         assert not left.exists()
-        assert set(tmp_path.iterdir()) == {one, two}
+        assert set(tmp_path.iterdir()) == {one.parent, two.parent}
+        assert list(one.iterdir()) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,12 +59,41 @@ def test_what_another_process_is_about_to_make_is_left_to_it(tmp_path: Path) -> 
         assert not room.exists()
 
 
+def test_what_others_give_a_rooms_name_stays(tmp_path: Path) -> None:
+    """Whoever may write there may rename a folder of ours, and so may whoever did it since."""
+    photos = tmp_path / f"{PREFIX}photos"
+    (photos / INSIDE).mkdir(parents=True)
+    (photos / "summer").touch()
+    links = tmp_path / f"{PREFIX}links"
+    links.mkdir()
+    (links / INSIDE).symlink_to(photos)
+    (tmp_path / f"{PREFIX}link").symlink_to(photos)
+    os.mkfifo(tmp_path / f"{PREFIX}pipe")
+    with room_beside(tmp_path / "out") as room:
+        room.parent.rename(tmp_path / "away")
+        photos.rename(room.parent)
+        photos = room.parent
+    assert (photos / "summer").exists()
+    assert (photos / INSIDE).exists()
+    assert not (tmp_path / "away" / INSIDE).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_room_stays(tmp_path: Path) -> None:
+    theirs = tmp_path / f"{PREFIX}theirs"
+    (theirs / INSIDE).mkdir(parents=True)
+    os.chown(theirs, 65534, 65534)
+    with room_beside(tmp_path / "out"):
+        pass
+    assert (theirs / INSIDE).exists()
+
+
 def test_temporary_files_without_room_are_told_with_what_to_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with temporary_room() as room:
-        assert room.parent == tmp_path
+        assert room.parent.parent == tmp_path
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(UserError, match=r"gone.*: No such file .* Set TMPDIR"), temporary_room():

@@ -108,14 +108,15 @@ class Slow(Dripping):
         self.taken += payload
 
 
+@pytest.mark.parametrize("end_s", [7.0, 9.5])  # the next beat comes later, or while this is sent
 async def test_what_was_said_before_the_end_comes_before_it(
-    autojump_clock: trio.testing.MockClock,
+    end_s: float, autojump_clock: trio.testing.MockClock
 ) -> None:
     stream, heard = Slow(canonical.encode(["beat", 1])), list[object]()
     session = VolunteerSession(stream, Seat(b"s", NodeId(b"n"), b"key", "a"), heard.append)
 
     async def judge() -> None:
-        await trio.sleep(7.0)  # one beat was heard, and the next comes after the end
+        await trio.sleep(end_s)  # one beat was heard
         for frame in (b"a task", b"that result was wrong"):
             session.send(frame)
         session.end("standing", "come back in a day")
@@ -127,6 +128,7 @@ async def test_what_was_said_before_the_end_comes_before_it(
             await session.run()
     assert stream.taken.endswith(b"that result was wrong")
     assert len(heard) == 1
+    assert trio.current_time() < end_s + PARTING_S  # no longer than it takes to send it
 
 
 async def test_who_takes_nothing_is_not_waited_for_at_the_end(
@@ -136,6 +138,15 @@ async def test_who_takes_nothing_is_not_waited_for_at_the_end(
     session = VolunteerSession(stream, Seat(b"s", NodeId(b"n"), b"key", "a"), lambda message: None)
     session.send(bytes(2 * PIECE_BYTES))
     session.end("standing", "come back in a day")
-    with pytest.raises(PeerFault, match="come back"):
-        await session.run()
+
+    async def end_again() -> None:
+        while True:
+            await trio.sleep(PARTING_S / 2)
+            session.end("idle", "you answered nothing")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_again)
+        with pytest.raises(PeerFault, match="come back"):
+            await session.run()
+        nursery.cancel_scope.cancel()
     assert trio.current_time() < 2 * PARTING_S
