@@ -43,6 +43,7 @@ from daa_node.checkpoints.recollection import (
     certified_in_files,
     is_pack_due,
     keep_pack_names,
+    loose_files,
     recall,
 )
 from daa_node.checkpoints.turns import Turns
@@ -53,6 +54,10 @@ from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore
 
 T = TypeVar("T")
+
+# Certificates that packing looks at before it goes on. Those that an earlier process has left are
+# verified: a hundred thousand at once would keep a daemon from its rounds.
+LOOKED_AT_ONCE = 256
 
 
 class ChainStore:
@@ -112,10 +117,15 @@ class ChainStore:
         """Move files of these kinds into a pack if so many lie there; how many it moved.
 
         Deltas are not counted: one may be too large to move. `apart`: states into one of their own.
+        Certificates are looked at before, and what has rotted stays a file, which counts for none.
         """
         states = [kind for kind in kinds if kind not in PROOFS]
         parts = [PROOFS, states] if apart and states else [kinds]
-        moved = await self.groups.pack(parts, lambda: _is_pack_due(self, kinds, files_min))
+        files_min += len(self.loose.rotten)
+        if await loose_files(self, kinds) < files_min:
+            return 0
+        good = await _looked_at(self)  # nobody waits with a write until all are verified
+        moved = await self.groups.pack(parts, lambda: is_pack_due(self, kinds, files_min), good)
         if moved:  # of proofs in packs the path tells
             self.certified = await certified_in_files(self)
             known = self.loose.names  # more may be published while the disk is asked
@@ -290,22 +300,23 @@ def final_block_of(certificate: Certificate) -> BlockId:
     return BlockId(value)
 
 
-async def _is_pack_due(chain: ChainStore, kinds: Sequence[str], files_min: int) -> bool:
-    """As in recollection. A rotten proof stays where it is: a pack would seal it."""
-    if not await is_pack_due(chain, kinds, files_min):
-        return False
+async def _looked_at(chain: ChainStore) -> set[str]:
+    """Names of certificates in files of their own that are good: as many as are looked at once."""
+    good = set[str]()
     for name in await chain.store.record_names(CERTIFICATES, packed=False):
-        if key_of(CERTIFICATES, name) is None:
-            continue  # somebody else has put it there
+        if len(good) == LOOKED_AT_ONCE:
+            break
+        if key_of(CERTIFICATES, name) is None or name in chain.loose.rotten:
+            continue  # somebody else has put it there, or it waits to be mended
         try:
             certificate = await _certificate(chain, name)
         except StorageFailed:
             chain.loose.damaged(name)
             continue
         with suppress(StorageFailed):  # it is noted
-            if certificate is not None:
-                chain.loose.check(name, certificate)
-    return True
+            if certificate and chain.loose.check(name, certificate):
+                good.add(name)
+    return good
 
 
 async def _look_up(chain: ChainStore) -> None:

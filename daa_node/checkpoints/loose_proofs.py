@@ -26,7 +26,7 @@ class LooseProofs:
     def __init__(self) -> None:
         self._digests: dict[str, Digest | None] = {}  # by file name; None: to verify
         self._rotten: dict[str, Digest | None] = {}  # as they are now; None: not even decoded
-        self._found = list[str]()  # of these, those that nobody has taken up
+        self._found = dict[str, None]()  # of these, those that nobody has taken up
         # Raises PeerFault; None: nothing is verified yet, as those who signed are not known.
         self.verify: Callable[[Certificate], None] | None = None
         self.has_found = trio.Event()
@@ -47,46 +47,56 @@ class LooseProofs:
 
     def wrote(self, name: str, payload: bytes) -> None:
         """It lies in a file of its own now, and is good."""
-        self._digests[name] = digest_of(payload)
-        self._rotten.pop(name, None)
+        self._know(name, digest_of(payload))
 
     def forget(self, names: Collection[str]) -> None:
         """They are in files of their own no more."""
         for name in names:
             self._digests.pop(name, None)
             self._rotten.pop(name, None)
+            self._found.pop(name, None)
 
-    def check(self, name: str, certificate: Certificate) -> None:
-        """Return unless it was read from a file, and has rotted. Raises StorageFailed."""
+    def check(self, name: str, certificate: Certificate) -> bool:
+        """Whether it is good, or was not read from a file. Raises StorageFailed if it has rotted.
+
+        False: we do not know yet who signs in its epoch.
+        """
         if name not in self._digests:
-            return
-        now = digest_of(encode_certificate(certificate))
-        if self._digests[name] == now or self.verify is None:
-            return
+            return True
+        known, now = self._digests[name], digest_of(encode_certificate(certificate))
+        if known == now:
+            self._rotten.pop(name, None)  # it was misread
+            return True
+        if self.verify is None:
+            return known is None
         if self._rotten.get(name) != now:
             try:
                 self.verify(certificate)
             except PeerFault as fault:
-                if fault.reason == LATER_EPOCH:
-                    return  # of that one we do not know yet who signs
+                if fault.reason == LATER_EPOCH and known is None:
+                    return False
                 self._note(name, now)
             else:
-                self.wrote(name, encode_certificate(certificate))
-                return
+                self._know(name, now)
+                return True
         raise StorageFailed(f"{CERTIFICATES}/{name} is damaged: a signature in it is not good")
 
     def damaged(self, name: str) -> None:
-        """It cannot be read, or is no certificate."""
-        if name not in self._rotten:
+        """What is read by this name is no certificate, or nothing; it matters of a file."""
+        if name in self._digests and name not in self._rotten:
             self._note(name, None)
 
     def take_found(self) -> list[str]:
-        """What has rotted since the last call."""
-        found, self._found = self._found, []
+        """What has rotted since the last call, each once."""
+        found, self._found = list(self._found), {}
         self.has_found = trio.Event()
         return found
 
+    def _know(self, name: str, digest: Digest) -> None:
+        self._digests[name] = digest
+        self._rotten.pop(name, None)
+
     def _note(self, name: str, now: Digest | None) -> None:
         self._rotten[name] = now
-        self._found.append(name)
+        self._found[name] = None
         self.has_found.set()

@@ -168,12 +168,13 @@ class Quota:
 
     async def _let_go(self) -> None:
         """Raises StorageFailed; what is begun then is finished by the next write."""
-        bytes_max = self.retention.bytes_max
-        assert bytes_max is not None, "there is no bound to be above"
         before, files = self.standing.bytes, 0
         # More than once: what two states share frees less than both of them take.
-        while self._is_above(TARGET):
-            going = await self._states(self.standing.bytes - bytes_max * TARGET // 100)
+        # The bound may become another one whenever anything is waited for.
+        while (bound := self.retention.bytes_max) is not None and self._is_above(TARGET):
+            going = await self._states(self.standing.bytes - bound * TARGET // 100)
+            if bound != self.retention.bytes_max:
+                continue
             if not going:
                 break
             files += len(going)
@@ -186,7 +187,7 @@ class Quota:
         if self.standing.bytes < before:
             gained = before - self.standing.bytes
             self._log.emit(events.STORAGE_LET_GO, bytes=gained, states=files)
-        if self._is_above(FULL):
+        if self._is_above(FULL) and bound == self.retention.bytes_max:
             self._pause = PAUSE_ROUNDS
             self._set(Level.OVER)
 

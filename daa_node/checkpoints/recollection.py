@@ -77,13 +77,17 @@ async def recall(chain: Chain, first_id: VertexId) -> BlockId | None:
     return summary.tip if whole else None
 
 
+async def loose_files(chain: Chain, kinds: Sequence[str]) -> int:
+    """How many files count when it is asked whether packing is due. Raises StorageFailed."""
+    return sum(map(len, (await _loose(chain, kinds)).values()))
+
+
 async def is_pack_due(chain: Chain, kinds: Sequence[str], files_min: int) -> bool:
     """Whether so many files of these kinds lie there; then the summary is written.
 
     Raises StorageFailed.
     """
-    counted = {*PROOFS, *kinds} - {DELTAS}
-    loose = {kind: await chain.store.record_names(kind, packed=False) for kind in counted}
+    loose = await _loose(chain, kinds)
     if sum(map(len, loose.values())) < files_min or not chain.heights.is_whole:
         return False
     finals = {name for name in loose[CERTIFICATES] if name.endswith(FINAL_SUFFIX)}
@@ -110,6 +114,12 @@ async def is_pack_due(chain: Chain, kinds: Sequence[str], files_min: int) -> boo
     )
     await chain.work.put_record(HISTORY, SUMMARY, encode_summary(summary))
     return True
+
+
+async def _loose(chain: Chain, kinds: Sequence[str]) -> dict[str, list[str]]:
+    """Names of files of their own, by kind."""
+    counted = {*PROOFS, *kinds} - {DELTAS}
+    return {kind: await chain.store.record_names(kind, packed=False) for kind in counted}
 
 
 async def _counts(chain: Chain, summary: Summary) -> bool:

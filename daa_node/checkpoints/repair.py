@@ -88,7 +88,8 @@ class Repair:
             # It lies in a file of its own now: packing waits for whoever does not say so.
             self._chain.certified.add(block.id)
 
-        return await self._record(records.name_of_final(block.id), judge, note)
+        name = records.name_of_final(block.id)
+        return await self._record(name, judge, note, self._not_let_go(name, block.epoch))
 
     async def execution(self, result: ResultPayload, epoch: int) -> bool:
         """The execution certificate of a vertex."""
@@ -97,7 +98,22 @@ class Repair:
             validators = self._lenders.validators
             return encode_certificate(records.opened_exec(payload, result, epoch, validators))
 
-        return await self._record(records.name_of_exec(result.vertex_id), judge)
+        name = records.name_of_exec(result.vertex_id)
+        return await self._record(name, judge, is_wanted=self._not_let_go(name, epoch))
+
+    def _not_let_go(self, name: str, epoch: int) -> Callable[[], Awaitable[bool]]:
+        """Whether a certificate did not go since now, with the others of its epoch.
+
+        Come again by itself, it would say that the others are lost.
+        """
+        chain, (kind, _, rest) = self._chain, name.partition("/")
+        was_light = epoch < chain.path.light_below
+
+        async def is_wanted() -> bool:
+            is_light = epoch < chain.path.light_below
+            return is_light == was_light or await chain.store.has_record(kind, rest)
+
+        return is_wanted
 
     async def delta(self, root: BlobRoot, is_wanted: Callable[[], Awaitable[bool]]) -> bool:
         """An agreed aggregate with its manifest; `is_wanted`: it was not let go meanwhile."""
@@ -121,11 +137,13 @@ class Repair:
         """That of a snapshot's weights or momentum."""
         want = Want(SNAPSHOTS, root, self._lenders.state_bytes)
         found = await self._fetched(want, lambda _found: _writer(self._chain, want, ()))
-        if found is None or not await self._chain.store.has_record(MANIFESTS, root.hex()):
-            return False  # or it was let go meanwhile
-        await self._chain.groups.put_record_anew(MANIFESTS, root.hex(), found.encode())
-        self._states_came = True
-        return True
+        if found is None:
+            return False
+        is_good = await self._chain.groups.put_record_anew(
+            MANIFESTS, root.hex(), found.encode(), _not_let_go_of(self._chain, root)
+        )
+        self._states_came = self._states_came or is_good
+        return is_good
 
     async def chunks(self, manifest: Manifest, indices: Sequence[int]) -> bool:
         """These pieces of a snapshot."""
@@ -145,7 +163,11 @@ class Repair:
         self._proofs_came = self._states_came = False
 
     async def _record(
-        self, name: str, judge: Callable[[bytes], bytes], note: Callable[[], None] | None = None
+        self,
+        name: str,
+        judge: Callable[[bytes], bytes],
+        note: Callable[[], None] | None = None,
+        is_wanted: Callable[[], Awaitable[bool]] | None = None,
     ) -> bool:
         """Ask one member after the other for what `judge` takes: it gives the bytes to keep."""
         kind, _, rest = name.partition("/")
@@ -169,7 +191,8 @@ class Repair:
             if good:
                 if note is not None:
                     note()
-                await self._chain.groups.put_record_anew(kind, rest, good)
+                if not await self._chain.groups.put_record_anew(kind, rest, good, is_wanted):
+                    return False
                 self._proofs_came = True
                 return True
         self._turn += 1
@@ -180,6 +203,11 @@ class Repair:
             return await self._lenders.fetch(want, open_writer, FETCH_S_MAX, ())
         except (Unavailable, PeerFault):  # nobody has it, or all that was shown is too large
             return None
+
+
+def _not_let_go_of(chain: ChainStore, root: BlobRoot) -> Callable[[], Awaitable[bool]]:
+    """Whether a state of this root is still kept."""
+    return lambda: chain.store.has_record(MANIFESTS, root.hex())
 
 
 async def _writer(chain: ChainStore, want: Want, indices: Sequence[int]) -> "_Pieces":
@@ -203,9 +231,9 @@ class _Pieces:
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         for index, payload in chunks:
             assert self._manifest is not None, "nothing is missing without it"
-            root, digest = self._manifest.root, self._manifest.digests[index]
-            if await self._chain.store.has_record(MANIFESTS, root.hex()):  # else let go meanwhile
-                await self._chain.groups.put_record_anew(CHUNKS, digest.hex(), bytes(payload))
+            is_wanted = _not_let_go_of(self._chain, self._manifest.root)
+            name = self._manifest.digests[index].hex()
+            await self._chain.groups.put_record_anew(CHUNKS, name, bytes(payload), is_wanted)
             self._missing.remove(index)
 
     async def read_into(self, indices: Sequence[int], target: memoryview) -> None:

@@ -134,12 +134,7 @@ class Scrub:
         if block.epoch != self._epoch:
             await self._read_end(self._epoch)
             self._epoch, self._lacking = block.epoch, []
-        try:
-            is_certified = await self._chain.path.is_certified(block)
-        except StorageFailed as failure:
-            await self._wrong(failure)
-            is_certified = False
-        await self._read_proof(block, is_certified)
+        await self._read_proof(block)
         match block.payload:
             case GenesisPayload(vertex_id=vertex_id):  # with weights from a file, it has a snapshot
                 await self._read_vertex(vertex_id)
@@ -167,12 +162,22 @@ class Scrub:
             return mended[0] if mended else None
         return block
 
-    async def _read_proof(self, block: Block, is_held: bool) -> None:
+    async def _read_proof(self, block: Block, is_end: bool = False) -> None:
         try:
-            if await shown_final(self._chain, block.id) is None and is_held:
-                raise StorageFailed(f"{CERTIFICATES}/{final_name(block.id)} is missing")
+            if await shown_final(self._chain, block.id) is not None:
+                return
         except StorageFailed as failure:
             await self._wrong(failure, lambda repair: repair.final(block))
+            return
+        try:
+            # Asked afterwards: before the first one of an old epoch goes, none of it is expected.
+            is_lost = is_end or await self._chain.path.is_certified(block)
+        except StorageFailed as failure:
+            await self._wrong(failure)
+            return
+        if is_lost:
+            missing = StorageFailed(f"{CERTIFICATES}/{final_name(block.id)} is missing")
+            await self._wrong(missing, lambda repair: repair.final(block))
 
     async def _read_end(self, epoch: int) -> None:
         """The furthest proof of an epoch: its block may lie beside the path."""
@@ -183,7 +188,7 @@ class Scrub:
         is_light = epoch < self._chain.path.light_below  # it is all that proves the epoch
         if not is_light and await self._chain.path.place_of(block) is not None:
             return
-        await self._read_proof(block, is_held=True)
+        await self._read_proof(block, is_end=True)
         await self._pause(HEADERS_BYTES)
 
     async def _read_execution(self, result: ResultPayload) -> None:

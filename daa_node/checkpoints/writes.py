@@ -7,7 +7,7 @@ there is kept, what there is of any other is removed. What goes in exchange for 
 chain is always one that a verifier accepts, and nothing certified is lost.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from daa_dag.errors import DagError
@@ -93,23 +93,37 @@ class GroupWriter:
         async with self._writing:
             await self._finish_last_write()
 
-    async def put_record_anew(self, kind: str, name: str, payload: bytes) -> None:
+    async def put_record_anew(
+        self,
+        kind: str,
+        name: str,
+        payload: bytes,
+        is_wanted: Callable[[], Awaitable[bool]] | None = None,
+    ) -> bool:
         """`put_anew` of a small record."""
 
         async def put() -> None:
             await self._store.put_record(kind, name, payload, anew=True)
             self._note(kind, name, payload)
 
-        await self.put_anew(put)
+        return await self.put_anew(put, is_wanted)
 
-    async def put_anew(self, put: Callable[[], Awaitable[object]]) -> None:
-        """Put a good file in the place of one that is damaged or lost.
+    async def put_anew(
+        self,
+        put: Callable[[], Awaitable[object]],
+        is_wanted: Callable[[], Awaitable[bool]] | None = None,
+    ) -> bool:
+        """Put a good file in the place of one that is damaged or lost; whether that was done.
 
         `put` replaces it in one step: whenever the process ends, the one or the other is there.
+        `is_wanted`: it was not let go meanwhile.
         """
         async with self._writing:
             await self._finish_last_write()
+            if is_wanted is not None and not await is_wanted():
+                return False
             await put()
+            return True
 
     async def purge(self, kinds: Sequence[str]) -> None:
         """Rid packs of what was put anew; durable once this returns."""
@@ -118,17 +132,21 @@ class GroupWriter:
             await self._store.settle(kinds)
 
     async def pack(
-        self, parts: Sequence[Sequence[str]], is_due: Callable[[], Awaitable[bool]]
+        self,
+        parts: Sequence[Sequence[str]],
+        is_due: Callable[[], Awaitable[bool]],
+        good: Collection[str] = (),
     ) -> int:
         """Move files of these kinds into packs, one a part, if that is due; how many it moved.
 
-        Nothing is written while it is asked whether it is.
+        Nothing is written while it is asked whether it is. Of certificates in files of their own
+        those of these names move.
         """
         async with self._writing:
             await self._finish_last_write()
             if not await is_due():
                 return 0
-            return sum([await self._pack(kinds) for kinds in parts])
+            return sum([await self._pack(kinds, good) for kinds in parts])
 
     def _note(self, kind: str, name: str, payload: bytes) -> None:
         if kind == CERTIFICATES and self._loose is not None:
@@ -151,10 +169,11 @@ class GroupWriter:
             pass  # a pack takes a batch
         await last.put()
 
-    async def _pack(self, kinds: Sequence[str]) -> int:
-        """How many it moved."""
-        rotten = () if self._loose is None else self._loose.rotten
-        return await self._store.pack(kinds, 1, [f"{CERTIFICATES}/{name}" for name in rotten])
+    async def _pack(self, kinds: Sequence[str], good: Collection[str] = ()) -> int:
+        """How many it moved. A pack seals what it gets, so nothing that nobody has looked at."""
+        names = frozenset[str]() if self._loose is None else self._loose.names
+        but = frozenset(f"{CERTIFICATES}/{name}" for name in names.difference(good))
+        return await self._store.pack(kinds, 1, but)
 
     async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
         absent = []
@@ -207,4 +226,6 @@ class GroupWriter:
             await self._store.delete_blob(DELTAS, BlobRoot(bytes.fromhex(rest)))
             return {DELTAS, MANIFESTS}
         await self._store.delete_record(kind, rest)
+        if kind == CERTIFICATES and self._loose is not None:
+            self._loose.forget([rest])
         return {kind}

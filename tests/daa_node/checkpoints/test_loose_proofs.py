@@ -1,25 +1,37 @@
 """A signature that rots in a file is shown to nobody, sealed by no pack, and soon a good one."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
 
-from daa_consensus.bft.messages import ResultPayload
+from daa_consensus.bft.messages import Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag import canonical
 from daa_dag.ids import BlockId, NodeId
+from daa_dag.retention import Retention
+from daa_node.checkpoints import chain as chain_module
+from daa_node.checkpoints import proof_mending
 from daa_node.checkpoints.layout import KINDS, exec_name, final_name
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.proof_mending import ProofMending
 from daa_node.checkpoints.records import Records
 from daa_node.checkpoints.repair import Repair
+from daa_node.checkpoints.thinning import thin
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import PeerFault, StorageFailed
 from daa_node.identity.validators import LATER_EPOCH
 from daa_node.observability.events import Event, EventLog
 from tests.daa_node.checkpoints.lenders import lent_by
-from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, make_chain, vertex_at
+from tests.daa_node.checkpoints.little_chain import (
+    EPOCH_ROUNDS,
+    FACTS,
+    ChainMaker,
+    make_chain,
+    vertex_at,
+)
 
 ROUNDS = 4
 WHICH = ["exec", "final"]
@@ -221,6 +233,141 @@ async def test_one_of_an_epoch_that_we_have_yet_to_see_is_not_called_rotten(
         raise PeerFault(LATER_EPOCH, "of an epoch that we do not know")
 
     ours.chain.loose.verify = behind
-    name, _ = await named(ours, "exec")
-    assert await ask_for(ours, name)
+    name, certificate = await named(ours, "exec")
+    good = await ask_for(ours, name)
+    assert good
     assert not ours.chain.loose.rotten
+    assert await ours.chain.pack(KINDS, 1) > 0
+    assert name in await ours.store.record_names("certificates", packed=False), "not judged yet"
+    ours.chain.loose.wrote(name, good)
+    rot(ours, name, certificate)  # of what we have written ourselves we can tell
+    with pytest.raises(StorageFailed):
+        await ask_for(ours, name)
+
+
+@pytest.mark.parametrize("which", WHICH)
+@pytest.mark.parametrize("writer", ["we", "an earlier process"])
+async def test_whatever_bit_turns_it_is_not_shown(
+    ours: ChainMaker, which: str, writer: str
+) -> None:
+    """In its epoch, in its signers, in what it is about: not in signatures alone."""
+    name, certificate = await named(ours, which)
+    path = ours.chain_directory / "certificates" / name
+    good = path.read_bytes()
+    signed = {at for _, part in certificate.signatures for at in spans(good, part)}
+    loose, looks = ours.chain.loose, Verifying()
+    loose.verify = looks
+    looks.validators.follow(await blocks_of(ours))
+    for at in range(len(good)):
+        if at in signed and at % 1000:
+            continue
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        if writer == "we":
+            loose.wrote(name, good)
+        else:
+            loose.lie_there([name])
+        with pytest.raises(StorageFailed):
+            await ask_for(ours, name)
+        assert name in loose.rotten
+    assert loose.take_found() == [name], "as often as it is found"
+    path.write_bytes(good)
+    assert await ask_for(ours, name) == good
+    assert not loose.rotten, "a disk that has misread it once is no reason to keep it out of packs"
+
+
+async def blocks_of(maker: ChainMaker) -> list[Block]:
+    return await maker.chain.path_up(maker.genesis.id, 64) or []
+
+
+def spans(payload: bytes, part: bytes) -> range:
+    at = payload.index(part)
+    return range(at, at + len(part))
+
+
+def test_one_that_was_let_go_does_not_come_again(tmp_path: Path) -> None:
+    """Alone of its epoch it would say that the others are lost."""
+    others = make_chain(tmp_path / "others", 2 * EPOCH_ROUNDS + 1)
+    shutil.copytree(others.directory, tmp_path / "ours")
+    trio.run(_lose_what_goes, others, ChainMaker(tmp_path / "ours"))
+
+
+async def _lose_what_goes(others: ChainMaker, ours: ChainMaker) -> None:
+    await ours.open()
+    name = exec_name((await vertex_at(ours, 1)).vertex_id)
+    (ours.chain_directory / "certificates" / name).write_bytes(b"\x90")
+    with pytest.raises(StorageFailed):
+        await ask_for(ours, name)
+    told = list[Event]()
+    async with lent_by({"others": others}, []) as lenders:
+        log = EventLog(lambda: 0, told.append)
+        mending, asked = ProofMending(ours.chain, Repair(ours.chain, lenders), log), lenders.ask
+
+        async def ask_slowly(node: NodeId, name: str, body: bytes, bytes_max: int) -> bytes:
+            answer = await asked(node, name, body, bytes_max)
+            assert await thin(ours.chain, Retention(epochs_whole=1), 0, at_once=1) == 1
+            return answer
+
+        slowly = replace(lenders, ask=ask_slowly)
+        await ProofMending(ours.chain, Repair(ours.chain, slowly), log).once()
+        ours.chain.loose.damaged(name)
+        await mending.once()
+    assert [event["name"] for event in told] == ["record_damaged", "record_lost"]
+    assert name not in await ours.store.record_names("certificates")
+    assert name not in ours.chain.loose.names
+    assert verify_chain(ours.chain_directory, FACTS).problems == []
+
+
+async def test_an_old_directory_is_verified_bit_by_bit(
+    ours: ChainMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nobody who writes waits for it."""
+    monkeypatch.setattr(chain_module, "LOOKED_AT_ONCE", 2)
+    looks, free = Verifying(), list[bool]()
+
+    def verify(certificate: Certificate) -> None:
+        free.append(ours.chain.groups._writing.is_free)
+        looks(certificate)
+
+    ours.chain.loose.verify = verify
+    there = await ours.store.record_names("certificates", packed=False)
+    assert await ours.chain.pack(KINDS, 1) > 2
+    assert len(await ours.store.record_names("certificates", packed=False)) == len(there) - 2
+    assert looks.count == 2
+    while await ours.chain.pack(KINDS, 1):
+        pass
+    assert await ours.store.record_names("certificates", packed=False) == []
+    assert looks.count == len(there)
+    assert all(free)
+    assert ours.chain.loose.names == frozenset()
+
+
+async def test_what_has_rotted_by_the_hundred_neither_packs_nor_asks_for_ever(
+    others: ChainMaker, ours: ChainMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof_mending, "FAILED_MAX", 2)
+    there = await ours.store.record_names("certificates", packed=False)
+    for name in there:
+        (ours.chain_directory / "certificates" / name).write_bytes(b"\x90")
+    while await ours.chain.pack(KINDS, 1):
+        pass
+    assert await ours.store.record_names("certificates", packed=False) == there
+    poor, asked = ChainMaker(ours.directory.parent / "poor"), list[str]()
+    await poor.open()
+    members, told = {"poor": poor}, list[Event]()
+    async with lent_by(members, []) as lenders:
+
+        async def ask(node: NodeId, name: str, body: bytes, bytes_max: int) -> bytes:
+            asked.append(name)
+            return await lenders.ask(node, name, body, bytes_max)
+
+        log = EventLog(lambda: 0, told.append)
+        counted = Repair(ours.chain, replace(lenders, ask=ask))
+        mending = ProofMending(ours.chain, counted, log)
+        for turn in range(1, 6):
+            await mending.once()
+            assert len(asked) <= 2 * turn
+        assert [event["name"] for event in told] == len(there) * ["record_damaged", "record_lost"]
+        members["poor"] = others
+        while ours.chain.loose.rotten:
+            await mending.once()
+    assert verify_chain(ours.chain_directory, FACTS).problems == []

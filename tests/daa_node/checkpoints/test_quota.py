@@ -7,7 +7,8 @@ import trio
 
 from daa_dag.retention import Prunable, Retention, below, floor_for
 from daa_node.checkpoints import packing, quota
-from daa_node.checkpoints.held import Held
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.held import Held, held_by
 from daa_node.checkpoints.quota import Level, within_bytes
 from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import Snapshots, prune
@@ -143,6 +144,38 @@ def test_another_bound_is_taken_up_while_a_daemon_runs(tmp_path: Path) -> None:
         await host.grow(2)
         assert len(await maker.store.blob_roots("deltas")) == kept + 2
         assert looks.told()["bytes_max"] is None
+
+    trio.run(run)
+    assert verify_chain(maker.chain_directory, FACTS).problems == []
+
+
+@pytest.mark.parametrize("later", ["more", "none"])
+def test_another_bound_counts_while_states_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: str
+) -> None:
+    """Nothing goes that has room by now."""
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await maker.open()
+        host = Host(maker, None)
+        await host.grow(8)
+        looks, deltas = host.snapshots.quota, len(await maker.store.blob_roots("deltas"))
+        held = looks.standing.bytes
+        bounds = {"more": 2 * held, "none": None}
+        bound: list[int | None] = [held]
+        looks.bytes_max_now = lambda: bound[0]
+
+        async def looked_at_slowly(chain: ChainStore) -> Held:
+            found = await held_by(chain)
+            bound[0] = bounds[later]
+            looks.told()  # somebody asks for the status just then
+            return found
+
+        monkeypatch.setattr(quota, "held_by", looked_at_slowly)
+        await looks.look()
+        assert len(await maker.store.blob_roots("deltas")) == deltas
+        assert looks.standing.level is Level.ROOM
 
     trio.run(run)
     assert verify_chain(maker.chain_directory, FACTS).problems == []

@@ -7,8 +7,10 @@ import pytest
 import trio
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
+from daa_consensus.votes import Certificate
+from daa_dag.ids import BlockId
 from daa_dag.retention import Retention
-from daa_node.checkpoints import thinning
+from daa_node.checkpoints import scrub, thinning
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import CERTIFICATES, KINDS, exec_name, final_name
@@ -16,10 +18,11 @@ from daa_node.checkpoints.page_server import page_after
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.rows import HISTORY
 from daa_node.checkpoints.scrub import Scrub
+from daa_node.checkpoints.shown_proofs import shown_final
 from daa_node.checkpoints.summary import SUMMARY
 from daa_node.checkpoints.thinning import thin
 from daa_node.errors import StorageFailed
-from daa_node.observability.events import EventLog
+from daa_node.observability.events import Event, EventLog
 from tests.daa_node.checkpoints.filling_disk import filling
 from tests.daa_node.checkpoints.little_chain import (
     EPOCH_ROUNDS,
@@ -241,3 +244,24 @@ def test_cut_off_anywhere_it_loses_nothing(tmp_path: Path) -> None:
             assert report.tip == newest
 
     assert trio.run(run) > 5
+
+
+def test_what_goes_while_it_is_read_is_not_called_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker, told = ChainMaker(tmp_path), list[Event]()
+
+    async def shown_late(chain: ChainStore, block_id: BlockId) -> Certificate | None:
+        block = await chain.block(block_id)
+        if block is not None and await chain.path.is_certified(block):
+            await thinned(chain)
+        return await shown_final(chain, block_id)
+
+    async def run() -> None:
+        await grown(maker)
+        monkeypatch.setattr(scrub, "shown_final", shown_late)
+        assert await Scrub(maker.chain, EventLog(lambda: 0, told.append)).once() == []
+
+    monkeypatch.setattr(scrub, "BYTES_PER_S", 2**40)
+    trio.run(run)
+    assert [event["name"] for event in told] == ["chain_scrubbed"]
