@@ -170,7 +170,7 @@ async def answer_to(
 ) -> list[Any]:
     """The last frame of the gateway on what a volunteer says by hand after its hello."""
     said: list[Any] = []
-    with trio.fail_after(30):
+    with trio.fail_after(120):
         async with stream_to(node, who.keys) as stream:
             said = canonical.decode(await read_message(stream, TASK_BYTES_MAX), TASK_BYTES_MAX)
             if said[0] == "no":  # at the door, and nothing follows
