@@ -224,6 +224,27 @@ def run(
 
 
 @app.command()
+def doctor(
+    directory: Directory = HERE,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look for what keeps this node from running, and say what to do.
+
+    It looks at the directory, the settings, ports, disk, limits, logs and the device, and tries
+    once to reach each known node. It changes nothing, and may be asked while the daemon runs. Exit
+    code: 1 if there is an error, else 0.
+    """
+    from daa_node.cli.doctor.command import doctor as look
+
+    if not look(directory, config, as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
 def demo(
     nodes: Annotated[int, typer.Option(min=1, max=16, help="Daemons to start.")] = 4,
     rounds: Annotated[int | None, typer.Option(min=1, help="Outer rounds to train.")] = None,

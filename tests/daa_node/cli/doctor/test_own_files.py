@@ -1,0 +1,121 @@
+"""What is wrong with a directory is found, by the sentence that `run` ends with."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from daa_node.cli.data_directory import DataDirectory
+from tests.daa_node.cli.conftest import Command
+from tests.daa_node.cli.doctor.scenes import GOLDEN, LISTEN, found_by, made_node, only
+
+Spoil = Callable[[Path], object]
+OTHER_CHAIN = "b" * 64
+
+
+def _shared_key(root: Path) -> None:
+    (root / "keys" / "ml_dsa.key").chmod(0o644)
+
+
+@pytest.mark.parametrize(
+    ("check", "spoil", "words"),
+    [
+        ("directory", lambda root: (root / "VERSION").unlink(), "no file VERSION"),
+        ("directory", lambda root: (root / "VERSION").write_text("99"), "a newer daa-node"),
+        ("config", lambda root: (root / "config.yaml").write_text("a: [\n"), "config.yaml:2:1"),
+        ("config", lambda root: (root / "config.yaml").write_text("rol: edge\n"), "'role'"),
+        ("keys", _shared_key, "others on this host may read"),
+        ("keys", lambda root: (root / "keys" / "libp2p.key").unlink(), "libp2p.key is missing"),
+        ("genesis", lambda root: (root / "genesis.json").unlink(), "there is no genesis at"),
+        (
+            "genesis",
+            lambda root: (root / "genesis.json").write_text(GOLDEN.replace('"test"', '"tess"')),
+            "was changed after it was made",
+        ),
+        ("settings", lambda root: (root / "weights.safetensors").touch(), "would be ignored"),
+    ],
+)
+async def test_what_is_spoilt_is_named_as_run_names_it(
+    command: Command, tmp_path: Path, check: str, spoil: Spoil, words: str
+) -> None:
+    root = made_node(tmp_path / "n")
+    assert (await only(check, root))[0] == "ok"
+    spoil(root)
+    level, cause, _ = await only(check, root)
+    assert level == "error"
+    assert words in cause
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda root: (root / "VERSION").write_text("99"),
+        lambda root: (root / "config.yaml").write_text("rol: edge\n"),
+        lambda root: (root / "genesis.json").unlink(),
+        lambda root: (root / "weights.safetensors").touch(),
+    ],
+)
+def test_run_and_doctor_say_the_same_sentence(
+    command: Command, tmp_path: Path, spoil: Spoil
+) -> None:
+    root = made_node(tmp_path / "n", LISTEN + "trainer: {device: 'cuda:99'}\n")
+    spoil(root)
+    refused = command("run", "--dir", root)
+    sentence = refused.err.partition("error: ")[2].partition("\nwhat to do: ")[0].strip()
+    assert sentence
+    done = command("doctor", "--dir", root, "--json")
+    assert done.code == 1
+    causes = [finding["cause"].strip() for finding in json.loads(done.out)["findings"]]
+    assert sentence in causes
+
+
+async def test_an_older_format_is_well_and_told(tmp_path: Path) -> None:
+    root = made_node(tmp_path / "n")
+    (root / "VERSION").write_text("1\n")
+    level, cause, _ = await only("directory", root)
+    assert (level, "the next run makes it 2" in cause) == ("ok", True)
+    assert (root / "VERSION").read_text() == "1\n"
+
+
+async def test_what_lies_there_of_another_chain_is_told_before_it_is_put_aside(
+    tmp_path: Path,
+) -> None:
+    root = made_node(tmp_path / "n")
+    (root / "network").write_text(f"{OTHER_CHAIN}\n")
+    level, cause, _ = await only("genesis", root)
+    assert level == "warning"
+    assert OTHER_CHAIN[:16] in cause
+
+
+async def test_a_daemon_that_holds_the_directory_is_named_by_its_pid(tmp_path: Path) -> None:
+    root = made_node(tmp_path / "n")
+    assert (await only("identity", root))[0] == "ok"
+    with DataDirectory(root).locked():
+        level, cause, _ = await only("identity", root)
+    assert level == "warning"  # nothing answers at its control socket
+    assert f"a daemon is already running in {root} (pid {os.getpid()})" in cause
+    assert "no daemon is running" in cause or "did not answer" in cause
+
+
+async def test_keys_that_sign_elsewhere_are_an_error(tmp_path: Path) -> None:
+    root = made_node(tmp_path / "n")
+    event = {"ts": 1.0, "name": "key_elsewhere", "why": "a Rejoin that is not ours"}
+    (root / "events.jsonl").write_text(json.dumps(event) + "\n")
+    well, wrong = await found_by("identity", root)
+    assert (str(well.level), str(wrong.level)) == ("ok", "error")
+    assert "a Rejoin that is not ours" in wrong.cause
+
+
+async def test_what_follows_from_a_file_that_cannot_be_read_is_not_measured(tmp_path: Path) -> None:
+    root = made_node(tmp_path / "n", genesis=None)
+    (level, cause, _) = await only("disk room", root)
+    assert (level, "genesis.json" in cause) == ("unmeasured", True)
+
+
+def test_of_what_is_no_node_nothing_else_is_said(command: Command, tmp_path: Path) -> None:
+    done = command("doctor", "--dir", tmp_path / "none")
+    assert done.code == 1
+    assert "there is no node in" in done.out
+    assert done.out.splitlines()[-1] == "1 error"
