@@ -119,14 +119,20 @@ async def _nothing_more(_visit: Visit) -> None:
 
 
 def _ways(tries: list[Try], known: int) -> list[Finding]:
-    failed = [each for each in tries if each.stage is not Stage.MET]
-    is_met = len(failed) < len(tries)
-    found = [_failed(each, is_met) for each in failed]
-    if is_met:
-        count = len(tries) - len(failed)
-        more = f", of {known} known" if known > len(tries) else ""
-        found.insert(0, well("bootstrap", f"{count} of {len(tries)} addresses answer{more}"))
+    """Of a node that one of its addresses leads to, the others do not matter."""
+    met = {_node_at(each.address) for each in tries if each.stage is Stage.MET}
+    failed = [each for each in tries if _node_at(each.address) not in met]
+    found = [_failed(each, bool(met)) for each in failed]
+    if met:
+        count = len({_node_at(each.address) for each in tries})
+        left = f"; {known - len(tries)} more addresses were not tried" * (known > len(tries))
+        found.insert(0, well("bootstrap", f"{len(met)} of {count} nodes answer{left}"))
     return found
+
+
+def _node_at(address: Address) -> str:
+    """Its peer id; of an address that names none, the address."""
+    return address.rpartition("/p2p/")[2]
 
 
 def _failed(one: Try, is_met: bool) -> Finding:

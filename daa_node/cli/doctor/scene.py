@@ -21,7 +21,7 @@ from daa_node.config import NodeConfig
 from daa_node.errors import NodeError
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
-from daa_node.observability.events import NODE_STARTED
+from daa_node.observability.events import NODE_STARTED, TRAINER_LOST, TRAINER_STARTED
 from daa_node.training.config import TrainerConfig
 
 LOG_BYTES_LOOKED_AT = 16 * LINE_BYTES_MAX  # 1 MiB, the newest: some thousand events
@@ -99,9 +99,17 @@ def newest_events(path: Path) -> Log:
         if not isinstance(event, dict):
             continue
         if event.get("name") == str(NODE_STARTED):
-            events.clear()
+            del events[: _before_its_worker(events)]
         events.append(event)
     return tuple(events)
+
+
+def _before_its_worker(events: list[Mapping[str, Any]]) -> int:
+    """Where a run begins of which the last event is the newest one: a worker may come first."""
+    count = len(events)
+    while count and events[count - 1].get("name") in (TRAINER_STARTED, TRAINER_LOST):
+        count -= 1
+    return count
 
 
 def tail_of(path: Path, bytes_max: int) -> bytes:

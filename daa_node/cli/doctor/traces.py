@@ -103,7 +103,7 @@ async def look_at_worker(scene: Scene) -> list[Finding]:
     log = [e for e in scene.log if e.get("name") in (names.TRAINER_STARTED, names.TRAINER_LOST)]
     lost = [event for event in log if event["name"] == str(names.TRAINER_LOST)]
     if not log:
-        return [unmeasured("worker", "no event of the last run tells of one")]
+        return [unmeasured("worker", "the newest events tell of none")]
     if not lost:
         return [well("worker", f"the last run lost none; pid {log[-1].get('pid')}")]
     words = _last_words(scene)

@@ -29,9 +29,10 @@ async def test_a_name_that_nobody_knows_fails_at_name() -> None:
 
 
 async def test_a_port_where_nobody_listens_fails_at_dial() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    tried = await try_once(Address(f"/ip4/127.0.0.1/tcp/{port}"), MADE)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # nobody else gets it, and it does not listen
+        port = silent.getsockname()[1]
+        tried = await try_once(Address(f"/ip4/127.0.0.1/tcp/{port}"), MADE)
     assert tried.stage is Stage.DIAL
 
 
@@ -88,9 +89,16 @@ def told(*tries: Try) -> dict[str, list[Finding]]:
 
 
 def test_one_node_that_answers_makes_the_others_a_warning() -> None:
-    lost, met = Try(AWAY, Stage.DIAL, "refused"), Try(AWAY, Stage.MET)
+    lost = Try(AWAY, Stage.DIAL, "refused")
     assert [str(f.level) for f in told(lost, lost)["bootstrap"]] == ["error", "error"]
-    assert [str(f.level) for f in told(lost, met)["bootstrap"]] == ["ok", "warning"]
+    elsewhere = Try(Address("/ip4/192.0.2.2/tcp/1"), Stage.MET)
+    assert [str(f.level) for f in told(lost, elsewhere)["bootstrap"]] == ["ok", "warning"]
+    twice = [
+        Try(Address(f"/ip4/192.0.2.{host}/tcp/1/p2p/{KEYS[0].peer_id}"), stage)
+        for host, stage in ((1, Stage.DIAL), (2, Stage.MET))
+    ]
+    (found,) = told(*twice)["bootstrap"]
+    assert (str(found.level), found.cause) == ("ok", "1 of 1 nodes answer")
 
 
 def test_a_clock_that_nobody_was_met_to_compare_with_is_not_measured() -> None:

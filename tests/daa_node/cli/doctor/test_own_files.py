@@ -3,13 +3,20 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
 
 from daa_node.cli.data_directory import DataDirectory
-from tests.daa_node.cli.conftest import Command
-from tests.daa_node.cli.doctor.scenes import GOLDEN, LISTEN, found_by, made_node, only
+from daa_node.cli.doctor.advice import OTHERWISE
+from daa_node.cli.doctor.command import doctor
+from daa_node.cli.doctor.findings import Level
+from daa_node.cli.doctor.registry import QUICK, look
+from daa_node.cli.doctor.scene import open_scene
+from tests.daa_node.cli.conftest import JOB, Command, make_node
+from tests.daa_node.cli.doctor.scenes import CHECKS, GOLDEN, ROOMY, found_by, made_node, only
 
 Spoil = Callable[[Path], object]
 OTHER_CHAIN = "b" * 64
@@ -57,18 +64,65 @@ async def test_what_is_spoilt_is_named_as_run_names_it(
         lambda root: (root / "weights.safetensors").touch(),
     ],
 )
-def test_run_and_doctor_say_the_same_sentence(
+def test_run_and_doctor_say_the_same_sentence_and_the_same_advice(
     command: Command, tmp_path: Path, spoil: Spoil
 ) -> None:
-    root = made_node(tmp_path / "n", LISTEN + "trainer: {device: 'cuda:99'}\n")
+    root = made_node(tmp_path / "n")
     spoil(root)
     refused = command("run", "--dir", root)
-    sentence = refused.err.partition("error: ")[2].partition("\nwhat to do: ")[0].strip()
-    assert sentence
-    done = command("doctor", "--dir", root, "--json")
-    assert done.code == 1
-    causes = [finding["cause"].strip() for finding in json.loads(done.out)["findings"]]
-    assert sentence in causes
+    told = refused.err.partition("error: ")[2].strip().split("\nwhat to do: ")
+    is_node = "directory" not in open_scene(root, None, ROOMY).faults
+    found = {
+        finding.cause.strip(): finding.advice
+        for check in QUICK[: len(QUICK) if is_node else 1]
+        for finding in trio.run(found_by, check.name, root)
+        if finding.level is Level.ERROR
+    }
+    assert told[0] in found
+    if len(told) > 1:
+        assert told[1] == f"{found[told[0]]}."
+    else:
+        assert found[told[0]] == OTHERWISE
+
+
+def test_other_commands_tell_their_errors_without_the_advice_of_run(
+    command: Command, tmp_path: Path
+) -> None:
+    assert "what to do: " in command("run", "--dir", tmp_path / "none").err
+    assert "what to do: " not in command("status", "--dir", tmp_path / "none").err
+
+
+def test_where_all_is_well_the_command_ends_with_no_error(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "n"
+    record, job = make_node(command, root), tmp_path / "job.yaml"
+    job.write_text(JOB)
+    out = root / "genesis.json"
+    made = command("genesis", "create", job, "--validator", record, "--out", out, "--dir", root)
+    assert made.code == 0
+    config = root / "config.yaml"
+    config.write_text(config.read_text().replace("/tcp/4001]", "/tcp/0]", 1))
+    assert doctor(root, None, as_json=True, host=ROOMY)
+    said = json.loads(capsys.readouterr().out)
+    assert said["ok"] is True
+    assert {finding["level"] for finding in said["findings"]} == {"ok", "unmeasured"}
+    assert {finding["check"] for finding in said["findings"]} == {*CHECKS, "clock"}
+    assert doctor(root, None, as_json=False, host=ROOMY)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(CHECKS) + 2  # the clock's, and what it comes to
+
+
+async def test_a_daemon_in_another_chain_than_the_genesis_names_is_an_error(
+    tmp_path: Path,
+) -> None:
+    scene = open_scene(made_node(tmp_path / "n"), None, ROOMY)
+    scene = replace(scene, runs="17", status={"chain_id": OTHER_CHAIN})
+    (found,) = await look(CHECKS["genesis"], scene)
+    assert found.level is Level.ERROR
+    assert OTHER_CHAIN[:16] in found.cause
+    (who,) = await look(CHECKS["identity"], scene)
+    assert (who.level, "pid 17" in who.cause) == (Level.OK, True)
 
 
 async def test_an_older_format_is_well_and_told(tmp_path: Path) -> None:

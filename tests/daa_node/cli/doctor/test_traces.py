@@ -10,6 +10,7 @@ from daa_node.cli.data_directory import DataDirectory
 from tests.daa_node.cli.doctor.scenes import found_by, made_node, only
 
 STARTED = {"ts": 1.0, "name": "node_started"}
+ROUND = {"ts": 1.5, "name": "round_started"}
 BORN = {"ts": 2.0, "name": "trainer_started", "pid": 17}
 DEAD = {"ts": 3.0, "name": "trainer_lost", "why": "killed by signal 9 (SIGKILL)"}
 
@@ -86,7 +87,8 @@ async def test_a_damaged_guard_is_told(tmp_path: Path) -> None:
         ([STARTED, BORN, DEAD, BORN], "warning"),
         ([STARTED, *[BORN, DEAD] * 4, BORN], "error"),
         ([STARTED, BORN, DEAD], "error"),
-        ([STARTED, BORN, DEAD, STARTED, BORN], "ok"),
+        ([STARTED, BORN, DEAD, ROUND, STARTED, BORN], "ok"),
+        ([STARTED, BORN, DEAD, ROUND, BORN, STARTED, ROUND], "ok"),
     ],
 )
 async def test_a_worker_that_died_is_told_with_its_last_words(
