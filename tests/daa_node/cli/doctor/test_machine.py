@@ -138,6 +138,7 @@ async def test_without_torch_the_device_is_an_error_and_torch_is_named(tmp_path:
 
 
 def test_a_process_of_its_own_names_torch_and_a_device_that_is_not_there() -> None:
-    assert "computes on cpu" in probe_device(TrainerConfig(device="cpu"))
+    patient = TrainerConfig(device="cpu", start_timeout_s=300.0)
+    assert "computes on cpu" in probe_device(patient)
     with pytest.raises(UserError, match=r"trainer.device is cuda:99, and torch finds only"):
-        probe_device(TrainerConfig(device="cuda:99"))
+        probe_device(patient.model_copy(update={"device": "cuda:99"}))
