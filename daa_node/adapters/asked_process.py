@@ -22,6 +22,7 @@ DATASET_MODULE = "daa_node.training.dataset_probe"
 PROBE_MODULE = "daa_node.training.module_probe"
 SAMPLE_MODULE = "daa_node.training.sampler"
 BASE_MODULE = "daa_node.training.base_weights"
+DEVICE_MODULE = "daa_node.training.device_probe"
 EXPORT_MODULE = "daa_node.training.model_folder"
 SAID_CHARS_MAX = 1000  # of a process's last words
 
@@ -42,6 +43,13 @@ def probe_dataset(job: TrainingJob, config: TrainerConfig) -> str:
     """
     digest: str = _ask(DATASET_MODULE, job, config, {})
     return digest
+
+
+def probe_device(config: TrainerConfig) -> str:
+    """What torch computes on here, in words, once it has. Raises UserError if it cannot."""
+    within = config.model_copy(update={"order_timeout_s": config.start_timeout_s})
+    said: str = _ask(DEVICE_MODULE, TrainingJob(), within, {}, "trainer.start_timeout_s")
+    return said
 
 
 def base_weights(job: TrainingJob, config: TrainerConfig) -> Int32Array:
@@ -77,8 +85,14 @@ def sample_bytes(
     return bytes.fromhex(answer)
 
 
-def _ask(module: str, job: TrainingJob, config: TrainerConfig, request: Mapping[str, Any]) -> Any:
-    """Blocks until the process ends. Raises UserError."""
+def _ask(
+    module: str,
+    job: TrainingJob,
+    config: TrainerConfig,
+    request: Mapping[str, Any],
+    limit: str = "trainer.order_timeout_s",
+) -> Any:
+    """Blocks until the process ends. Raises UserError; `limit` is what its time is told as."""
     command, environment = interpreter_of(module, config.threads)
     whole = {"job": job.model_dump_json(), "trainer": config.model_dump_json(), **request}
     whole["asker_pid"] = os.getpid()
@@ -95,7 +109,7 @@ def _ask(module: str, job: TrainingJob, config: TrainerConfig, request: Mapping[
         )
     except subprocess.TimeoutExpired:
         raise UserError(
-            f"the model took longer than trainer.order_timeout_s, {config.order_timeout_s:g} s",
+            f"the model took longer than {limit}, {config.order_timeout_s:g} s",
             exit_code=1,
         ) from None
     except OSError as fault:

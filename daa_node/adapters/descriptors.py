@@ -35,15 +35,20 @@ def raise_limit(needed: int, wished: int) -> None:
     Raises UserError if it does not allow those that are `needed`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    check_limit(needed, hard)
     most = wished if hard == resource.RLIM_INFINITY else min(wished, hard)
-    if most < needed:
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def check_limit(needed: int, hard: int) -> None:
+    """Raise UserError if `hard`, the limit of a process, does not allow what is `needed`."""
+    if hard != resource.RLIM_INFINITY and hard < needed:
         raise UserError(
             f"this node may need {needed} open files and sockets, and {hard} are allowed: raise "
             f"the limit (`ulimit -n {needed}`, or LimitNOFILE={needed} of a systemd unit), or "
             f"lower network.peers_max"
         )
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def is_lack(fault: BaseException | None) -> bool:

@@ -334,10 +334,13 @@ async def _listen(swarm: BoundedSwarm, addresses: tuple[str, ...]) -> None:
         except ValueError as error:
             raise UserError(f"cannot listen on {text}: {error}") from None
         except OSError as error:
-            port = text.split("/tcp/")[-1].split("/")[0]
-            raise UserError(
-                f"cannot listen on {text}: {error.strerror or error}. {_remedy(error, port)}"
-            ) from None
+            raise cannot_listen(text, error) from None
+
+
+def cannot_listen(text: str, error: OSError) -> UserError:
+    """What is said of an address under network.listen that cannot be had, and what to do."""
+    port = text.split("/tcp/")[-1].split("/")[0]
+    return UserError(f"cannot listen on {text}: {error.strerror or error}. {_remedy(error, port)}")
 
 
 async def _listen_once_it_resolves(swarm: BoundedSwarm, maddr: Multiaddr) -> None:

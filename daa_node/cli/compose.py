@@ -45,6 +45,7 @@ from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
+from daa_node.cli.starting import check_start
 from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
 from daa_node.config_file import Override
@@ -65,7 +66,6 @@ from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
-from daa_node.training.module_config import check_allowed
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
 SHOWN = {
@@ -137,17 +137,7 @@ def run_daemon(
     if join:
         node = identity.open_node(root, config_path, (_joining(node, join),))
     made = local.read_genesis(node.directory.genesis)
-    if made.job.model.path is not None:
-        check_allowed(made.job.model.path, node.config.value.trainer.allow_modules)
-    if made.job.data.builder is not None:
-        allowed = node.config.value.trainer.allow_modules
-        check_allowed(made.job.data.builder, allowed, "dataset")
-    weights = node.directory.weights
-    if made.job.model.first_root is None and weights.exists():
-        raise UserError(
-            f"{weights} would be ignored: this network begins with weights by lot. Remove the "
-            "file; a network that begins with it is made by daa-node genesis create --weights"
-        )
+    check_start(made, node.directory, node.config.value)
     if node.keys.node_id not in made.public_keys and joined is None:
         report.note(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "

@@ -29,7 +29,7 @@ from daa_node.cli import identity, joining, local, report
 from daa_node.cli.compose import Joined, run_daemon, training_job
 from daa_node.cli.contribution import tell
 from daa_node.cli.data_directory import DataDirectory, write_durably
-from daa_node.cli.join_costs import Costs, costs_of
+from daa_node.cli.join_costs import Costs, check_quota, check_room, costs_of
 from daa_node.cli.speed import Speed, measured
 from daa_node.cli.trusted import keep_trusted, trusted_text
 from daa_node.config import NodeConfig
@@ -112,15 +112,9 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     if made.job.model.path is not None:
         check_allowed(made.job.model.path, home.config.trainer.allow_modules)
     costs = costs_of(made, home.config.storage.retention, found.prospect.next_round)
-    _check_quota(home.config.storage.bytes_max, costs)
+    check_quota(home.config.storage.bytes_max, costs)
     free_bytes = hands.free_bytes(wanted.directory)
-    if free_bytes < costs.disk_bytes:
-        raise UserError(
-            f"there is no room: {report.size(costs.disk_bytes)} are needed in "
-            f"{wanted.directory.resolve()}, {report.size(free_bytes)} are free. Make room, or "
-            "give a --dir on another disk",
-            exit_code=1,
-        )
+    check_room(wanted.directory, costs.disk_bytes, free_bytes)
     speed = hands.measure(made, home)
     for line in told(invite, found, costs, free_bytes, speed):
         report.put(line)
@@ -138,16 +132,6 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
             "full, and give the same line again",
             exit_code=1,
         ) from None
-
-
-def _check_quota(bytes_max: int | None, costs: Costs) -> None:
-    """Raises UserError for a bound that nothing of this network fits into."""
-    if bytes_max is not None and bytes_max < costs.least_bytes:
-        raise UserError(
-            f"storage.bytes_max is {report.size(bytes_max)} here, and this network needs "
-            f"{report.size(costs.least_bytes)} at the least: its proofs, its newest states and "
-            "what a round leaves. Nothing was fetched. Give it more, or leave it out"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from daa_dag.retention import Retention
 from daa_node.checkpoints.quota import within_bytes
+from daa_node.cli import report
+from daa_node.errors import UserError
 from daa_node.genesis import Genesis, round_rules
 from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES
 from daa_node.tensors import GRID_ITEM_BYTES
@@ -66,6 +69,27 @@ def costs_of(made: Genesis, retention: Retention, next_round: int) -> Costs:
     heights = rounds if kept is None else kept + every
     least_bytes = disk_bytes(every, _least_proofs(made, retention, rounds) or proof_bytes)
     return Costs(parts, disk_bytes(heights, proof_bytes), least_bytes, peers * update_bytes)
+
+
+def check_room(directory: Path, needed_bytes: int, free_bytes: int) -> None:
+    """Raise UserError where a disk has no room for a network."""
+    if free_bytes < needed_bytes:
+        raise UserError(
+            f"there is no room: {report.size(needed_bytes)} are needed in "
+            f"{directory.resolve()}, {report.size(free_bytes)} are free. Make room, or "
+            "give a --dir on another disk",
+            exit_code=1,
+        )
+
+
+def check_quota(bytes_max: int | None, costs: Costs) -> None:
+    """Raise UserError for a bound that nothing of this network fits into."""
+    if bytes_max is not None and bytes_max < costs.least_bytes:
+        raise UserError(
+            f"storage.bytes_max is {report.size(bytes_max)} here, and this network needs "
+            f"{report.size(costs.least_bytes)} at the least: its proofs, its newest states and "
+            "what a round leaves. Nothing was fetched. Give it more, or leave it out"
+        )
 
 
 def _least_proofs(made: Genesis, retention: Retention, rounds: int) -> int | None:

@@ -183,7 +183,7 @@ class Visit:
         self.peer_id = await self._transport.dial(self._address)
         with trio.move_on_after(GREETING_TIMEOUT_S):
             await self._greeted.wait()
-        if self._refusal() is not None:
+        if self.refusal() is not None:
             raise Unavailable("refused")
 
     async def _door(self, peer_id: PeerId) -> bool:
@@ -195,14 +195,15 @@ class Visit:
     def _blame(self, peer_id: PeerId, fault: PeerFault) -> None:
         self._directory.blame(peer_id, fault)
 
-    def _refusal(self) -> tuple[str, str] | None:
+    def refusal(self) -> tuple[str, str] | None:
+        """Reason and detail of what hello ended with; None if it did not refuse."""
         for event in self._events.tail():
             if event["name"] == str(PEER_REFUSED):
                 return str(event["reason"]), str(event["detail"])
         return None
 
     def _why(self, failure: str) -> str:
-        refusal = self._refusal()
+        refusal = self.refusal()
         if refusal is None:
             cause = failure.rpartition(": ")[2]  # in front of it the address, once a layer
             return (

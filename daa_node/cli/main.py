@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from daa_node.cli.doctor.advice import known_advice
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.join_commands import join_app
 from daa_node.cli.options import HERE, Directory, Json, Which
@@ -51,12 +52,12 @@ def main() -> None:
         if not __debug__:
             raise UserError("python -O removes the checks that keep this program honest: leave it")
         app()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
     except NodeError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        advice = known_advice(str(error)) if sys.argv[1:2] in (["run"], ["join"]) else None
+        if advice is not None:
+            print(f"what to do: {advice}.", file=sys.stderr)
+        raise SystemExit(error.exit_code if isinstance(error, UserError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
@@ -221,6 +222,27 @@ def run(
     from daa_node.cli.compose import run_daemon
 
     run_daemon(directory, config, tuple(join or ()), with_parent)
+
+
+@app.command()
+def doctor(
+    directory: Directory = HERE,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong with this node, and what to do.
+
+    It looks at the directory, the settings, ports, disk, limits, logs and the device, and tries
+    once to reach each known node. It changes nothing, and may be asked while the daemon runs. Exit
+    code: 1 if there is an error, else 0.
+    """
+    from daa_node.cli.doctor.command import doctor as look
+
+    if not look(directory, config, as_json):
+        raise typer.Exit(1)
 
 
 @app.command()

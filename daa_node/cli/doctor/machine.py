@@ -1,0 +1,161 @@
+"""Checks of the host: ports, disk, limits, and what torch computes on."""
+
+import errno
+import resource
+
+import trio
+
+from daa_node.adapters.descriptors import check_limit
+from daa_node.adapters.host_looks import held_bytes
+from daa_node.adapters.host_names import HostNames
+from daa_node.adapters.libp2p_transport import cannot_listen
+from daa_node.cli import report
+from daa_node.cli.compose import descriptors_max
+from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
+from daa_node.cli.doctor.scene import Scene
+from daa_node.cli.join_costs import check_quota, check_room, costs_of
+from daa_node.errors import UserError
+from daa_node.gateway.config import split_listen
+
+DAEMON_THREADS = 12  # as descriptors.FILES_MAX counts them
+WORKER_THREADS = 3  # of each process, beside those that compute: reader, heartbeat, and the orders
+MS_PER_S = 1000
+
+
+async def look_at_ports(scene: Scene) -> list[Finding]:
+    """Whether the daemon can listen where it is told to; who is in its way, where that is told."""
+    config = scene.config
+    assert config is not None
+    if scene.runs is not None:
+        return [well("port", "the daemon that runs here has its own")]
+    gateway = config.gateway
+    addresses = list(config.network.listen)
+    if gateway.enabled:
+        host, port = split_listen(gateway.listen)
+        addresses.append(f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}")
+    found = [await _look_at_port(scene, address) for address in addresses]
+    return found or [well("port", "this node listens nowhere: it dials the others")]
+
+
+async def _look_at_port(scene: Scene, address: str) -> Finding:
+    _, kind, host, _, port = address.split("/")[:5]
+    try:
+        for listener in await HostNames().listen(kind, (host, int(port))):
+            await listener.aclose()
+    except OSError as error:
+        told = str(cannot_listen(address, error))
+        if error.errno != errno.EADDRINUSE:
+            return wrong("port", told)
+        holder = scene.host.port_holder(int(port))
+        who = f"{holder} listens there" if holder else "a process that this user may not see"
+        return wrong("port", f"{told}. Who has it: {who}")
+    return well("port", f"{address} is free")
+
+
+async def look_at_room(scene: Scene) -> list[Finding]:
+    """Whether the disk has room for what this job brings, and the bound of the settings, too."""
+    made, config = scene.made, scene.config
+    assert made is not None
+    assert config is not None
+    directory = scene.directory
+    rounds = made.job.end.rounds
+    begun, whole = (costs_of(made, config.storage.retention, n) for n in (1, rounds or 1))
+    held = held_bytes([directory.chain, directory.work, directory.trainer])
+    try:
+        free = scene.host.free_bytes(directory.root)
+    except OSError as failure:
+        return [unmeasured("disk room", f"cannot ask {directory.root}: {failure.strerror}")]
+    try:
+        check_quota(config.storage.bytes_max, begun)
+        check_room(directory.root, max(begun.round_bytes, begun.least_bytes - held), free)
+    except UserError as fault:
+        return [wrong("disk room", str(fault))]
+    told = f"{report.size(free)} are free, {report.size(held)} are taken"
+    if free < whole.disk_bytes - held:
+        return [
+            amiss(
+                "disk room",
+                f"{told}, and until its end this job takes {report.size(whole.disk_bytes)}",
+                "Bound what the node keeps: storage.bytes_max in config.yaml. Or make room before "
+                "the disk is full: the node stops voting then",
+            )
+        ]
+    until = "until its end" if rounds is not None else "at its beginning"
+    return [well("disk room", f"{told}; this job takes {report.size(whole.disk_bytes)} {until}")]
+
+
+async def look_at_pace(scene: Scene) -> list[Finding]:
+    """Whether votes become durable in time, and a whole state within a round."""
+    made = scene.made
+    assert made is not None
+    try:
+        pace = await trio.to_thread.run_sync(scene.host.disk_pace, scene.directory.root)
+    except OSError as failure:
+        return [wrong("disk speed", f"cannot write in {scene.directory.root}: {failure.strerror}")]
+    sync_ms, delta_ms = pace.sync_s * MS_PER_S, made.job.agreement.delta_ms
+    window_s = made.job.rounds.window_ms / MS_PER_S
+    state_bytes = 8 * made.job.model.parameter_count()  # weights and outer momentum
+    told = (
+        f"a small write is durable after {sync_ms:.1f} ms; {report.size(pace.bytes_per_s)} a "
+        "second in one file"
+    )
+    advice = (
+        "Move the directory to a faster disk, best an SSD of this host and no network drive, and "
+        "see what else writes there (`iostat -x 1`)"
+    )
+    if sync_ms > delta_ms:
+        slow = f"votes of this network have {delta_ms} ms (agreement.delta_ms) for their way"
+        return [amiss("disk speed", f"{told}, and {slow}", advice)]
+    if state_bytes > pace.bytes_per_s * window_s:
+        slow = f"a whole state of {report.size(state_bytes)} takes longer than a round's window"
+        return [amiss("disk speed", f"{told}: {slow}, {window_s:g} s", advice)]
+    return [well("disk speed", told)]
+
+
+async def look_at_files(scene: Scene) -> list[Finding]:
+    """Whether a daemon started from here may open what it needs."""
+    config, made = scene.config, scene.made
+    assert config is not None
+    assert made is not None
+    needed, hard = descriptors_max(config, len(made.public_keys)), scene.host.files_max()
+    try:
+        check_limit(needed, hard)
+    except UserError as fault:
+        return [wrong("open files", str(fault))]
+    most = "any number" if hard == resource.RLIM_INFINITY else str(hard)
+    return [well("open files", f"it may need {needed}, and {most} are allowed from here")]
+
+
+async def look_at_threads(scene: Scene) -> list[Finding]:
+    """Whether the daemon and its workers may have the threads that they start."""
+    config = scene.config
+    assert config is not None
+    workers = max(1, len(config.trainer.devices))
+    needed = DAEMON_THREADS + workers * (config.trainer.threads + WORKER_THREADS)
+    room = scene.host.thread_room()
+    if scene.runs is not None:
+        return [well("threads", f"the daemon that runs here has its own, up to {needed}")]
+    if room is None:
+        return [unmeasured("threads", "this system tells of no limit")]
+    if room.left < needed:
+        return [
+            wrong(
+                "threads",
+                f"daemon and workers may need {needed} threads, and {max(0, room.left)} more are "
+                f"allowed: {room.limit}",
+                "Raise that limit (`ulimit -u`, TasksMax= of a systemd unit, or --pids-limit of a "
+                "container), or lower trainer.threads",
+            )
+        ]
+    return [well("threads", f"it may need {needed}, and {room.left} more are allowed")]
+
+
+async def look_at_device(scene: Scene) -> list[Finding]:
+    """Whether a process of its own can import torch, and compute on what the settings name."""
+    config = scene.config
+    assert config is not None
+    try:
+        said = await trio.to_thread.run_sync(scene.host.device, config.trainer)
+    except UserError as fault:
+        return [wrong("device", str(fault))]
+    return [well("device", said)]

@@ -1,0 +1,22 @@
+"""What a network asks of a node's settings and files before its daemon starts."""
+
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.config import NodeConfig
+from daa_node.errors import UserError
+from daa_node.genesis import Genesis
+from daa_node.training.module_config import check_allowed
+
+
+def check_start(made: Genesis, directory: DataDirectory, config: NodeConfig) -> None:
+    """Raise UserError for code that is not allowed here, and for weights that nobody would read."""
+    allowed = config.trainer.allow_modules
+    if made.job.model.path is not None:
+        check_allowed(made.job.model.path, allowed)
+    if made.job.data.builder is not None:
+        check_allowed(made.job.data.builder, allowed, "dataset")
+    weights = directory.weights
+    if made.job.model.first_root is None and weights.exists():
+        raise UserError(
+            f"{weights} would be ignored: this network begins with weights by lot. Remove the "
+            "file; a network that begins with it is made by daa-node genesis create --weights"
+        )
