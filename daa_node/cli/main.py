@@ -13,6 +13,7 @@ import typer
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.join_commands import join_app
 from daa_node.cli.options import HERE, Directory, Json, Which
+from daa_node.cli.service import service_app
 from daa_node.cli.trainers import trainers_app
 from daa_node.errors import NodeError, UserError
 
@@ -43,6 +44,7 @@ app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(config_app, name="config")
 app.add_typer(validators_app, name="validators")
 app.add_typer(trainers_app, name="trainers")
+app.add_typer(service_app, name="service")
 
 
 def main() -> None:
