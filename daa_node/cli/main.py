@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from daa_node.cli.examples import show_examples
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.join_commands import join_app
 from daa_node.cli.options import HERE, Directory, Json, Which
@@ -25,7 +26,6 @@ app = typer.Typer(
     "`init` and `id --record` on each host, `genesis create` on one of them, and `run` on each. To "
     "join a network, run `join` with an invite. Every command has --help.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -463,3 +463,6 @@ def export_checkpoint(
     from daa_node.cli.checkpoint_export import export
 
     export(directory, vertex, format_, out, as_json)
+
+
+show_examples(app)
