@@ -35,6 +35,7 @@ from daa_node.adapters.libp2p_parts import MEMBERS_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.offload import ThreadOffload
+from daa_node.adapters.service_manager import ServiceManager
 from daa_node.adapters.site_directory import SITE, read_site
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess, hand_memory_back
@@ -251,6 +252,7 @@ class _Daemon:
                 trio.open_nursery() as outside,
             ):
                 outside.start_soon(self._obey_signals, outside.cancel_scope)
+                await outside.start(ServiceManager(os.environ, os.getpid()).run, self._events)
                 if with_parent:
                     outside.start_soon(_end_with_parent, outside.cancel_scope)
                 if self._joined is not None:

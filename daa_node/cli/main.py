@@ -11,9 +11,11 @@ from typing import Annotated
 import typer
 
 from daa_node.cli.doctor.advice import known_advice
+from daa_node.cli.examples import show_examples
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.join_commands import join_app
 from daa_node.cli.options import HERE, Directory, Json, Which
+from daa_node.cli.service import service_app
 from daa_node.cli.trainers import trainers_app
 from daa_node.errors import NodeError, UserError
 
@@ -25,7 +27,6 @@ app = typer.Typer(
     "`init` and `id --record` on each host, `genesis create` on one of them, and `run` on each. To "
     "join a network, run `join` with an invite. Every command has --help.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -44,6 +45,7 @@ app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(config_app, name="config")
 app.add_typer(validators_app, name="validators")
 app.add_typer(trainers_app, name="trainers")
+app.add_typer(service_app, name="service")
 
 
 def main() -> None:
@@ -483,3 +485,6 @@ def export_checkpoint(
     from daa_node.cli.checkpoint_export import export
 
     export(directory, vertex, format_, out, as_json)
+
+
+show_examples(app)

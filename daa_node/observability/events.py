@@ -146,7 +146,7 @@ LESSON = EventName("lesson")  # round, expected, happened
 POLICY_ADAPTED = EventName("policy_adapted")  # round, reason
 
 TAIL_EVENTS_MAX = 2_000  # some 30 rounds of one node: enough to see what led to a fault
-SUBSCRIBERS_MAX = 8  # the control socket admits no more clients than this either
+SUBSCRIBERS_MAX = 10  # clients of the control socket, the line of `join`, the service manager
 SUBSCRIBER_EVENTS_MAX = 512  # a terminal that stalls for a few seconds loses nothing
 TEXT_CHARS_MAX = 600  # a peer's words end up in fields; they must not fill the disk
 

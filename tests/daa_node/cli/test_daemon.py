@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -215,7 +216,30 @@ def test_first_weights_that_the_network_does_not_begin_with_are_not_ignored(
     assert not (node / "chain").exists()
 
 
-def test_sigterm_drains_and_a_restart_goes_on(tmp_path: Path) -> None:
+@contextmanager
+def heard_by_systemd(name: Path) -> Iterator[list[str]]:
+    """What daemons that start meanwhile send to the socket `name`; a thread listens there."""
+    heard: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.bind(str(name))
+
+        def listen() -> None:
+            while message := ear.recv(4096):
+                heard.append(message.decode())
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        try:
+            yield heard
+        finally:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+                last.sendto(b"", str(name))
+            listener.join(STARTED_S)
+
+
+def test_sigterm_drains_and_a_restart_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = b"a relative path starts at the node's directory\n" * 500
     digest, path = blake3(text).hexdigest(), Path("corpus.txt")
     changes = {
@@ -225,7 +249,8 @@ def test_sigterm_drains_and_a_restart_goes_on(tmp_path: Path) -> None:
     }
     (node,) = network(tmp_path, 1, TINY.model_copy(update=changes))
     (node / "corpus.txt").write_bytes(text)
-    with running(node) as daemon:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with heard_by_systemd(tmp_path / "notify") as heard, running(node) as daemon:
         until(node, "one round", lambda said: said["height"] >= 1)
         daemon.send_signal(signal.SIGTERM)
         code = daemon.wait(STARTED_S)
@@ -233,6 +258,9 @@ def test_sigterm_drains_and_a_restart_goes_on(tmp_path: Path) -> None:
         assert code == 0, told
         assert "draining" in told
         assert not (node / "control.sock").exists()
+    assert [word for word in heard if not word.startswith("STATUS=")] == ["READY=1", "STOPPING=1"]
+    assert "STATUS=round 1 is certified" in heard
+    monkeypatch.delenv("NOTIFY_SOCKET")
     listed = json.loads(daa_node("checkpoint", "list", "--dir", node, "--json").stdout)
     height = listed["vertices"][-1]["height"]
     assert 1 <= height < 30

@@ -1,0 +1,216 @@
+"""`daa-node service install`: a systemd unit for one node, hardened as far as training allows.
+
+Two kinds. A system unit runs from boot as the user who owns the node's directory, and sees the rest
+of the host read-only. A user unit is one's own: without root, systemd cannot give it a view of the
+file system of its own, so it is held by filters of system calls alone.
+
+What stays open has its reason: MemoryDenyWriteExecute, for torch compiles kernels; PrivateDevices,
+for a GPU is a device; ProtectHome is read-only, for a virtual environment often lies there.
+Source: systemd.service(5), systemd.exec(5), systemd.syntax(7).
+"""
+
+import os
+import pwd
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daa_node.cli.options import HERE, Directory
+
+WRITTEN_BY = "# Written by `daa-node service install`; changes belong in `systemctl edit`.\n"
+UNIT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SYSTEM_UNITS = Path("/etc/systemd/system")
+# A drain takes 23 s at most, and then the newest state is written.
+STOP_S_MAX = 90
+# Of a trio loop that runs: it yields many times a second. A disk may hold it up for a while.
+WATCHDOG_S = 120
+RESTART_S = 10
+
+service_app = typer.Typer(no_args_is_help=True, help="Have systemd start and watch over a node.")
+
+_EVERYWHERE = """\
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
+UMask=0077
+"""
+_OF_THE_SYSTEM = """\
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=read-only
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+PrivateTmp=yes
+RemoveIPC=yes
+ReadWritePaths={directory}
+User={user}
+"""
+_UNIT = """\
+{written_by}[Unit]
+Description=daa-compute node in {described}
+{after}StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={command}
+ExecReload=kill -HUP $MAINPID
+WorkingDirectory={working_directory}
+# the daemon lets its worker finish the round, and ends it then
+KillMode=mixed
+# the first state of a large model takes long
+TimeoutStartSec=infinity
+TimeoutStopSec={stop_s}
+WatchdogSec={watchdog_s}
+Restart=on-failure
+RestartSec={restart_s}
+# what is wrong with the settings stays so
+RestartPreventExitStatus=2
+# a worker that is out of memory is started again by the daemon
+OOMPolicy=continue
+LimitNOFILE=65536
+{hardening}
+[Install]
+WantedBy={target}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """`directory` is absolute; `user` runs a system unit, and None stands for a user unit."""
+
+    directory: Path
+    python: str
+    user: str | None
+
+    def unit(self) -> str:
+        """The text of the unit file. Raises UserError for a path that none can hold."""
+        directory = _quoted(str(self.directory))
+        words = (self.python, "-P", "-m", "daa_node", "run", "--dir", str(self.directory))
+        hardening, after, target = _EVERYWHERE, "", "default.target"
+        if self.user is not None:
+            hardening += _OF_THE_SYSTEM.format(directory=directory, user=self.user)
+            after = "Wants=network-online.target\nAfter=network-online.target\n"
+            target = "multi-user.target"
+        return _UNIT.format(
+            written_by=WRITTEN_BY,
+            described=str(self.directory).replace("%", "%%"),
+            after=after,
+            command=" ".join(_quoted(word).replace("$", "$$") for word in words),
+            working_directory=str(self.directory).replace("%", "%%"),
+            stop_s=STOP_S_MAX,
+            watchdog_s=WATCHDOG_S,
+            restart_s=RESTART_S,
+            hardening=hardening,
+            target=target,
+        )
+
+
+@service_app.command()
+def install(
+    directory: Directory = HERE,
+    user: Annotated[
+        bool, typer.Option("--user", help="For you alone. Usual, unless you are root.")
+    ] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="From boot, as the owner of D. Usual for root.")
+    ] = False,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the unit, when a host has several nodes.")
+    ] = "daa-node",
+    only_print: Annotated[
+        bool, typer.Option("--print", help="Print the unit, and write nothing.")
+    ] = False,
+) -> None:
+    """Write a systemd unit for this node.
+
+    It says what to type then: nothing is started. systemd starts the node again when it fails, and
+    hears from it when it is ready. The same command again writes the unit anew.
+    """
+    from daa_node.cli import report
+    from daa_node.cli.data_directory import DataDirectory
+    from daa_node.errors import UserError
+
+    if user and system:
+        raise UserError("--user and --system: a unit is of one kind, give one of them")
+    if not UNIT_NAME.fullmatch(name):
+        raise UserError(f"--name {name!r}: letters, digits, - and _, 64 at most")
+    DataDirectory(directory).check()
+    of_system = system or (not user and os.geteuid() == 0)
+    root = directory.resolve()
+    text = Service(root, sys.executable, _owner_of(root) if of_system else None).unit()
+    if only_print:
+        report.put(text.rstrip("\n"))
+        return
+    path = (SYSTEM_UNITS if of_system else _user_units()) / f"{name}.service"
+    _write(path, text)
+    control = "systemctl" if of_system else "systemctl --user"
+    report.put(f"{path} is written. To start the node now, and with the machine:")
+    report.put(f"  {control} daemon-reload")
+    report.put(f"  {control} enable --now {name}")
+    if not of_system:
+        report.put("  loginctl enable-linger    # so that it runs while you are logged out")
+
+
+def _owner_of(root: Path) -> str:
+    """Who may run it. Raises UserError where that is root."""
+    from daa_node.errors import UserError
+
+    uid = root.stat().st_uid
+    if uid == 0:
+        raise UserError(
+            f"{root} belongs to root, and a node needs none of root's rights: give it to a user of "
+            f"its own (useradd --system daa && chown -R daa: {root}), or take --user"
+        )
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _user_units() -> Path:
+    """Where systemd looks for units of this user."""
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    home = Path(configured) if configured.startswith("/") else Path.home() / ".config"
+    return home / "systemd" / "user"
+
+
+def _write(path: Path, text: str) -> None:
+    """Over one of ours, and nothing else. Raises UserError or StorageFailed."""
+    from daa_node.adapters.durable_files import move_durably, storage
+    from daa_node.errors import UserError
+
+    with storage(f"write {path}"):
+        if path.exists() and not path.read_bytes().startswith(WRITTEN_BY.encode()):
+            raise UserError(f"{path} was not written by this command: remove it, or give --name")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        part.write_text(text)
+        move_durably(part, path)
+
+
+def _quoted(word: str) -> str:
+    """One word of a unit file. Raises UserError for a character that none holds."""
+    from daa_node.errors import UserError
+
+    if not word.isprintable():
+        raise UserError(f"{word!r} has a character that no systemd unit can hold: rename it")
+    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{plain}"'
