@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from daa_node import config_file
+from daa_node.api.config import ApiConfig
 from daa_node.checkpoints.config import StorageConfig
 from daa_node.config_file import Loaded, Override
 from daa_node.gateway.config import GatewayConfig
@@ -42,6 +43,7 @@ class NodeConfig(BaseModel):
     )
     network: NetworkConfig = NetworkConfig()
     gateway: GatewayConfig = GatewayConfig()
+    api: ApiConfig = ApiConfig()
     trainer: TrainerConfig = TrainerConfig()
     data: DataPlaces = DataPlaces()
     model: ModelPlaces = ModelPlaces()

@@ -12,7 +12,9 @@ from typing import TypeVar
 import trio
 
 from daa_node.agreement.wan_bft import WanBft, see_others_through, until_hopeless
+from daa_node.api.readiness import Condition
 from daa_node.api.trainers import TrainerHandlers
+from daa_node.api_wiring import set_operator_desk
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.errors import TrainerFailed
 from daa_node.genesis import chain_facts
@@ -67,6 +69,7 @@ class _Node:
         parts.control.set_handlers(
             handlers.by_command() | of_trainers.by_command() | invitations.by_command()
         )
+        set_operator_desk(parts, handlers, runner, lambda: self._condition(runner, loop, agreement))
         async with trio.open_nursery() as nursery:
             await parts.start_outside(nursery)
             parts.events.emit(
@@ -103,6 +106,15 @@ class _Node:
 
     def _ended(self) -> str | None:
         return self._ended_because
+
+    def _condition(self, runner: JobRunner, loop: AutonomyLoop, agreement: WanBft) -> Condition:
+        return Condition(
+            phase=runner.phase,
+            is_draining=self._drain.is_set(),
+            quarantine=agreement.quarantine(),
+            waiting=loop.waiting(),
+            has_trainer=self._parts.trainer.pid is not None,
+        )
 
     async def _live(self, loop: AutonomyLoop, runner: JobRunner, agreement: WanBft) -> str:
         """The loop, then, when the job is done, serve others until told to stop."""

@@ -12,10 +12,10 @@ import trio
 
 from daa_dag.ids import NodeId, VertexId
 from daa_node.api.handlers import Process
+from daa_node.api.tokens import Tokens
 from daa_node.checkpoints.config import StorageConfig
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
-from daa_node.gateway.front_desk import Desk
 from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
@@ -39,6 +39,7 @@ from daa_node.seams import (
     Transport,
 )
 from daa_node.training.datasets.examples import Examples
+from daa_node.wire.http_messages import AskingDesk, Desk
 
 
 class Control(Protocol):
@@ -64,6 +65,23 @@ class Web:
 
     door: WebDoor
     site: Site
+
+
+class OperatorDoor(Protocol):
+    """Where an operator's programs come in over HTTP."""
+
+    def set_asking_desk(self, desk: AskingDesk) -> None: ...
+
+    def standing(self) -> Mapping[str, Any]:
+        """`listens`, and how many `connections` it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorApi:
+    """Its door, and who may ask what there."""
+
+    door: OperatorDoor
+    tokens: Tokens
 
 
 class KeyUse(Protocol):
@@ -111,6 +129,7 @@ class NodeParts:
     punches: Punches | None = None
     router: HomeRouter | None = None
     web: Web | None = None  # no gateway, or a world without browsers
+    api: OperatorApi | None = None  # it is off
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None
     read_first_weights: ReadFile = lambda: None  # see rounds.first_weights

@@ -1,4 +1,4 @@
-"""Where browsers come in: HTTP/1.1 over trio sockets and h11, bounded whatever visitors do.
+"""Where HTTP/1.1 comes in, over trio sockets and h11: bounded whatever visitors do.
 
     closed --bind--> open --crash, or the address is taken--> closed, and again after a pause
 
@@ -11,11 +11,11 @@ when the daemon does. Whoever is answered next is drawn by lot among addresses (
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 import trio
@@ -25,10 +25,15 @@ from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.turns import DrawnPace
 from daa_node.adapters.waiting_room import WaitingRoom, network_of
-from daa_node.gateway.config import GatewayConfig, split_listen
-from daa_node.gateway.front_desk import Desk, Reply, Visit
-from daa_node.observability.events import GATEWAY_FAILED, GATEWAY_OPENED, VISIT_FAILED, EventLog
+from daa_node.observability.events import (
+    GATEWAY_FAILED,
+    GATEWAY_OPENED,
+    VISIT_FAILED,
+    EventLog,
+)
+from daa_node.wire.http_messages import AskingDesk, Desk, Headers, Reply, Visit
 from daa_node.wire.limits import KIB, MIB
+from daa_node.wire.listening import split_listen
 
 SOCKETS_MAX = 128  # a browser holds six: twenty that load at once, or many that come and go
 NEWCOMERS = 16  # sockets beyond it, while whoever gives way to them ends
@@ -52,16 +57,54 @@ _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSl
 Pay = Callable[[float], Awaitable[None]]  # waits for a turn to send so many bytes
 
 
+class Place(Protocol):
+    """Where a door is, and what stands before it; `GatewayConfig` says it for the page."""
+
+    @property
+    def listen(self) -> str: ...
+
+    @property
+    def hosts(self) -> tuple[str, ...]: ...
+
+    @property
+    def behind_proxy(self) -> bool: ...
+
+    @property
+    def is_secure(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """In what the doors of two services differ."""
+
+    service: str  # as `visit_failed` names it
+    tell_opened: Callable[[EventLog, str | None, str], None]  # url, listens
+    tell_failed: Callable[[EventLog, str | None, float], None]  # error, retry_s
+    sockets_max: int
+    newcomers: int
+    refusal_headers: Headers = ()  # on what is no HTTP, or has a body: no desk sees it
+
+
+PAGE = Manners(
+    "gateway",
+    lambda events, url, listens: events.emit(GATEWAY_OPENED, url=url, listens=listens),
+    lambda events, error, retry_s: events.emit(GATEWAY_FAILED, error=error, retry_s=retry_s),
+    SOCKETS_MAX,
+    NEWCOMERS,
+)
+
+
 class HttpDoor:
     """Serves one desk at the configured address while `run` runs."""
 
     def __init__(
         self,
-        config: GatewayConfig,
+        config: Place,
         certificate: Certificate | None,
         events: EventLog,
         shortage: Shortage,
         lots: Random,
+        manners: Manners = PAGE,
     ) -> None:
         """With a certificate it speaks HTTPS, and nothing else."""
         self._config = config
@@ -69,10 +112,11 @@ class HttpDoor:
         self._events = events
         self._shortage = shortage
         self._lots = lots
-        self._desk: Desk | None = None
+        self._manners = manners
+        self._desk: AskingDesk | None = None
         self._listens: str | None = None  # host:port, while it is open
         self._failure: str | None = None  # why it is not
-        self._room = WaitingRoom(SOCKETS_MAX)
+        self._room = WaitingRoom(manners.sockets_max)
         self._mishaps = Mishaps(
             lambda where, detail, count: events.emit(
                 VISIT_FAILED, where=where, error=detail, count=count
@@ -80,6 +124,13 @@ class HttpDoor:
         )
 
     def set_desk(self, desk: Desk) -> None:
+        async def answer(visit: Visit) -> Reply:
+            return desk(visit)
+
+        self._desk = answer
+
+    def set_asking_desk(self, desk: AskingDesk) -> None:
+        """It has a limit of its own on how long it asks."""
         self._desk = desk
 
     def standing(self) -> Mapping[str, Any]:
@@ -103,7 +154,7 @@ class HttpDoor:
             self._listens = None
             if trio.current_time() - began_s > RETRY_S_MAX:
                 pause_s = RETRY_S_MIN
-            self._events.emit(GATEWAY_FAILED, error=self._failure, retry_s=pause_s)
+            self._manners.tell_failed(self._events, self._failure, pause_s)
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
@@ -112,14 +163,15 @@ class HttpDoor:
         if self._certificate is not None:
             self._certificate.context()  # what is wrong with its files is told at once
         host, port = split_listen(self._config.listen)
-        gate = Gate(SOCKETS_MAX + NEWCOMERS, ACCEPTS_PER_S, self._shortage)
+        sockets_max = self._manners.sockets_max + self._manners.newcomers
+        gate = Gate(sockets_max, ACCEPTS_PER_S, self._shortage)
         budget = DrawnPace(BYTES_PER_S, BYTES_AT_ONCE, self._lots)
         (listener,) = await trio.open_tcp_listeners(port, host=host, backlog=ACCEPT_BACKLOG)
         async with listener:
             name = listener.socket.getsockname()
             self._listens = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
             self._failure = None
-            self._events.emit(GATEWAY_OPENED, url=self._url(), listens=self._listens)
+            self._manners.tell_opened(self._events, self._url(), self._listens)
             await serve(listener, lambda stream: self._on_socket(stream, budget), gate)
 
     def _url(self) -> str | None:
@@ -147,7 +199,7 @@ class HttpDoor:
             except _GONE:
                 pass  # left, or too slow: its own loss
             except Exception as broken:  # one visit must not end the others
-                self._mishaps.note("gateway", broken)
+                self._mishaps.note(self._manners.service, broken)
             finally:
                 self._room.leave(scope)
 
@@ -159,16 +211,17 @@ class HttpDoor:
                 request = await _next_request(machine, stream)
             except h11.RemoteProtocolError as fault:
                 if machine.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                    refusal = _refusal(fault.error_status_hint, str(fault))
+                    refusal = self._refusal(fault.error_status_hint, str(fault))
                     await _send(machine, stream, refusal, partial(_pay, budget, host))
                 return
             if request is None:
                 return
-            headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
-            reply = self._desk(_visit(request, headers))
+            headers = _joined(request)
             if machine.their_state is h11.SEND_BODY:
-                reply = _refusal(413, "a request has no body here")
-            elif request.method == b"HEAD":
+                reply = self._refusal(413, "a request has no body here")
+            else:
+                reply = await self._desk(_visit(request, headers))
+            if request.method == b"HEAD":
                 reply = replace(reply, body=b"")
             if requests_left == 0:
                 reply = replace(reply, headers=(*reply.headers, _LAST))
@@ -177,6 +230,16 @@ class HttpDoor:
             if machine.our_state is not h11.DONE or machine.their_state is not h11.DONE:
                 return
             machine.start_next_cycle()
+
+    def _refusal(self, status: int, words: str) -> Reply:
+        body = f"{words}\n".encode()
+        headers = (
+            ("Content-Type", "text/plain; charset=utf-8"),
+            ("Content-Length", str(len(body))),
+            *self._manners.refusal_headers,
+            _LAST,
+        )
+        return Reply(status, headers, body)
 
     def visitor(self, headers: Mapping[str, str]) -> str:
         """For whom our own proxy asks; what stands before the last comma others wrote."""
@@ -217,6 +280,15 @@ async def _pay(budget: DrawnPace, visitor: str, size_bytes: float) -> None:
     await budget.take(network_of(visitor), size_bytes, _nothing)
 
 
+def _joined(request: h11.Request) -> dict[str, str]:
+    """Each name once, in small letters (RFC 9110, 5.3: one that comes again is one more value)."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in request.headers:
+        name, value = raw_name.decode(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
 def _visit(request: h11.Request, headers: Mapping[str, str]) -> Visit:
     return Visit(
         method=request.method.decode(),
@@ -224,15 +296,9 @@ def _visit(request: h11.Request, headers: Mapping[str, str]) -> Visit:
         host=headers.get("host", ""),
         accept_encoding=headers.get("accept-encoding", ""),
         if_none_match=headers.get("if-none-match", ""),
-    )
-
-
-def _refusal(status: int, words: str) -> Reply:
-    body = f"{words}\n".encode()
-    return Reply(
-        status,
-        (("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), _LAST),
-        body,
+        authorization=headers.get("authorization", ""),
+        origin=headers.get("origin", ""),
+        sec_fetch_site=headers.get("sec-fetch-site", ""),
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from errno import ENOSPC
 from pathlib import Path
-from random import Random
 
 import trio
 
@@ -21,7 +20,6 @@ from daa_node import config as node_config
 from daa_node.adapters.asked_process import base_weights
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
-from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.control_socket import CLIENTS_MAX, ControlSocket
 from daa_node.adapters.descriptors import FILES_MAX, Shortage, raise_limit
 from daa_node.adapters.disk_blob_store import DiskBlobStore
@@ -29,12 +27,12 @@ from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.http_door import DESCRIPTORS_MAX as GATEWAY_DESCRIPTORS_MAX
-from daa_node.adapters.http_door import HttpDoor
 from daa_node.adapters.key_files import KeyUse
 from daa_node.adapters.libp2p_parts import MEMBERS_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.offload import ThreadOffload
+from daa_node.adapters.operator_door import DESCRIPTORS_MAX as API_DESCRIPTORS_MAX
 from daa_node.adapters.service_manager import ServiceManager
 from daa_node.adapters.site_directory import SITE, read_site
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
@@ -43,7 +41,7 @@ from daa_node.adapters.trainer_process import TrainerProcess
 from daa_node.adapters.upnp_router import UpnpRouter
 from daa_node.adapters.worker_process import Spawn
 from daa_node.checkpoints.weights_file import read_weights
-from daa_node.cli import identity, local, remote, report
+from daa_node.cli import doors, identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
 from daa_node.cli.starting import check_start
@@ -58,7 +56,7 @@ from daa_node.identity.session import Local
 from daa_node.network.config import NetworkConfig
 from daa_node.network.topics import dht_namespace
 from daa_node.node import run_node
-from daa_node.node_parts import NodeParts, Web
+from daa_node.node_parts import NodeParts, OperatorApi, Web
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog, as_line
 from daa_node.seams import OnFault
@@ -78,6 +76,8 @@ SHOWN = {
     names.STORAGE_FAILED,
     names.GATEWAY_OPENED,
     names.GATEWAY_FAILED,
+    names.API_OPENED,
+    names.API_FAILED,
     names.PAGE_MISSING,
     names.DESCRIPTORS_SHORT,
     names.QUARANTINED,
@@ -217,17 +217,10 @@ class _Daemon:
         self._transport.names = HostNames(
             lambda host, why: self._events.emit(names.NAME_UNKNOWN, host=host, why=why)
         )
-        self._transport.certificate = certificate = _certificate(self._config, node.directory)
+        self._transport.certificate = certificate = doors.certificate(self._config, node.directory)
         self._bulk: BulkChannel | None = None
-        self._door: HttpDoor | None = None
-        if self._config.gateway.enabled:
-            self._door = HttpDoor(
-                self._config.gateway,
-                certificate,
-                self._events,
-                self._shortage,
-                Random(SystemEntropy().bytes(16)),
-            )
+        self._door = doors.page_door(self._config, certificate, self._events, self._shortage)
+        self._api = doors.operator_api(self._config, node.directory, self._events, self._shortage)
 
     async def run(self, with_parent: bool) -> str:
         """The reason why it ended."""
@@ -283,6 +276,7 @@ class _Daemon:
                     punches=self._transport.punches,
                     router=self._make_router(),
                     web=self._make_web(),
+                    api=None if self._api is None else OperatorApi(*self._api),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
                     network_now=lambda: self._config.network,
@@ -342,6 +336,8 @@ class _Daemon:
             await nursery.start(self._bulk.run)
         if self._door is not None:
             nursery.start_soon(self._door.run)
+        if self._api is not None:
+            nursery.start_soon(self._api[0].run)
 
     async def _obey_signals(self, at_once: trio.CancelScope) -> None:
         asked = False
@@ -384,6 +380,7 @@ def make_room(config: NodeConfig, founders: int) -> None:
 def descriptors_max(config: NodeConfig, members: int) -> int:
     """Of sockets and files, all that this node may hold at once: 992 of 4 members as it comes."""
     visitors = GATEWAY_DESCRIPTORS_MAX if config.gateway.enabled else 0
+    visitors += API_DESCRIPTORS_MAX if config.api.listen is not None else 0
     peers = sockets_max(_with_visitors(config), members)
     sockets = peers + BULK_SOCKETS_MAX + CLIENTS_MAX + visitors
     return sockets + FILES_MAX
@@ -442,15 +439,6 @@ def examples_for_volunteers(
     if job.data.kind in ("local", "dataset"):
         return None
     return lambda: open_examples(job.data, job.model, directory.trainer / "cache")
-
-
-def _certificate(config: NodeConfig, directory: DataDirectory) -> Certificate | None:
-    """Relative paths start at this node's own directory."""
-    chain, key = config.gateway.tls_certificate, config.gateway.tls_key
-    if not config.gateway.enabled or chain is None or key is None:
-        return None
-    root = directory.root.resolve()
-    return Certificate(root / chain, root / key)
 
 
 def _bulk_listen(config: NodeConfig) -> Listen:

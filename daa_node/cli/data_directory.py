@@ -7,6 +7,7 @@ D/control.sock 0600                          D/events.jsonl  the event log, rota
 D/chain/       everything certified          D/work/         caches: states, updates
 D/agreement/   what this node signed         D/trainer/      the worker's own
 D/network      the chain id all that is of   D/networks/     what it has of other networks
+D/api-read.token, D/api-admin.token  0600: only where `api.listen` is set (see token_files)
 D/tags.json    names that its operator gave to vertices
 D/trusted      vertices that the chains of its networks must hold (see trusted)
 D/weights.safetensors  first weights, where the network began with some; members have them, too

@@ -4,13 +4,13 @@ It listens on loopback. Elsewhere a browser needs HTTPS to train in: either our 
 a proxy in front of us that has one. What is neither is refused before the daemon starts.
 """
 
-import ipaddress
 import re
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+from daa_node.wire.listening import can_listen, is_loopback
+
 HOSTS_MAX = 16
 DIAL_MAX = 16
 # A session costs 0.1 MB and, at the pace of tasks, under 0.05 % of a core (benchmarks/).
@@ -18,23 +18,6 @@ VOLUNTEERS_MAX = 256
 VOLUNTEERS_PER_ADDRESS = 8  # a household, or a class behind one router: raise it
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*|\[[0-9a-f:.]+\]")
 _WEBSOCKET = re.compile(r"/(ip4|dns|dns4|dns6)/([A-Za-z0-9.-]+)/tcp/([0-9]{1,5})/(ws|wss|tls/ws)")
-
-
-def split_listen(text: str) -> tuple[str, int]:
-    """Host, without the brackets of IPv6, and port. Raises ValueError."""
-    host, _, port = text.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"{text!r} is not like 127.0.0.1:8080")
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        raise ValueError(f"{text!r}: {host!r} is no IP address; names go under `hosts`") from None
-    return host, int(port)
-
-
-def is_loopback(listen: str) -> bool:
-    return ipaddress.ip_address(split_listen(listen)[0]).is_loopback
 
 
 def is_websocket_address(address: str) -> bool:
@@ -46,11 +29,6 @@ def is_websocket_address(address: str) -> bool:
 def is_secure_address(address: str) -> bool:
     """Whether such a multiaddr, with or without a peer id, speaks TLS."""
     return address.partition("/p2p/")[0].endswith(("/wss", "/tls/ws"))
-
-
-def _can_listen(text: str) -> str:
-    split_listen(text)
-    return text
 
 
 def _is_host(text: str) -> str:
@@ -75,7 +53,7 @@ class GatewayConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     enabled: bool = Field(False, description="serve the page that volunteers open in a browser")
-    listen: Annotated[str, AfterValidator(_can_listen)] = "127.0.0.1:8080"
+    listen: Annotated[str, AfterValidator(can_listen)] = "127.0.0.1:8080"
     hosts: tuple[Annotated[str, AfterValidator(_is_host)], ...] = Field(
         (), max_length=HOSTS_MAX, description="names it answers to, beside those of loopback"
     )

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import trio
 
 from daa_dag.ids import ChainId, NodeId
-from daa_node.gateway.config import LOOPBACK_NAMES, GatewayConfig
+from daa_node.gateway.config import GatewayConfig
 from daa_node.gateway.dialling import dialable, origins
 from daa_node.gateway.page_files import ASKED_AGAIN, Site, SiteFile
 from daa_node.seams import Address, PeerId
+from daa_node.wire.http_messages import Headers, Reply, Visit
+from daa_node.wire.listening import LOOPBACK_NAMES
 from daa_node.wire.protocols import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 
 SCHEMA_VERSION = 1
@@ -29,31 +31,6 @@ WITHOUT_PAGE = (
 )
 # Any port: what rebinds a name cannot choose ours, and a person may forward another one to it.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?")
-
-Headers = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """One request, as far as it matters; a header that is missing is empty."""
-
-    method: str
-    target: str
-    host: str
-    accept_encoding: str = ""
-    if_none_match: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """`body` is what GET gets; HEAD gets the same headers without it."""
-
-    status: int
-    headers: Headers
-    body: bytes
-
-
-Desk = Callable[[Visit], Reply]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ The fields of each stand beside its name, or above it.
 """
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NewType
@@ -27,6 +27,8 @@ LIBRARY_FAILED = EventName("library_failed")  # where, detail, count: told every
 CLOCK_SKEWED = EventName("clock_skewed")  # peer, detail
 GATEWAY_OPENED = EventName("gateway_opened")  # url, listens
 GATEWAY_FAILED = EventName("gateway_failed")  # error, retry_s
+API_OPENED = EventName("api_opened")  # url, listens: the operator's own
+API_FAILED = EventName("api_failed")  # error, retry_s
 PAGE_MISSING = EventName("page_missing")  # detail: the gateway serves no page, and what to do
 # where, error, count: a mistake of ours, told every ten minutes
 VISIT_FAILED = EventName("visit_failed")
@@ -164,6 +166,7 @@ class EventLog:
         self._write = write
         self._tail: deque[Event] = deque(maxlen=TAIL_EVENTS_MAX)
         self._subscribers: dict[trio.MemorySendChannel[Event], int] = {}  # -> events missed
+        self.counts: Counter[str] = Counter()  # of each name since the start; names are ours
 
     def emit(self, name: EventName, /, **fields: object) -> None:
         """Record one event. Bytes become hex; long text is cut; what JSON lacks becomes text."""
@@ -172,6 +175,7 @@ class EventLog:
         for key, value in fields.items():
             event[key] = _plain(value)
         self._tail.append(event)
+        self.counts[event["name"]] += 1
         if self._write is not None:
             self._write(event)
         for subscriber in list(self._subscribers):

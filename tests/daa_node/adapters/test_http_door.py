@@ -30,8 +30,8 @@ from daa_node.adapters.http_door import (
     HttpDoor,
 )
 from daa_node.gateway.config import GatewayConfig
-from daa_node.gateway.front_desk import Desk, Reply, Visit
 from daa_node.observability.events import EventLog
+from daa_node.wire.http_messages import Desk, Reply, Visit
 from tests.daa_node.adapters.certificates import make_certificate
 from tests.daa_node.gateway.front_desks import BIG, FILES, front_desk
 

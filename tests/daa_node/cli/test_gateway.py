@@ -63,6 +63,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("gateway")
     (node,) = network(root, 1, ENDLESS)
     with_gateway(node)
+    with (node / "config.yaml").open("a") as settings:
+        settings.write("api:\n  listen: 127.0.0.1:0\n")
     site = page_in(root)
     with serving(node, site):
         until(node, "gateway open", lambda said: said["gateway"]["url"] and said["height"] > 0)
@@ -132,6 +134,36 @@ def test_the_page_learns_where_to_dial_and_status_tells_where_it_is(gateway: Pat
     with socket.create_connection((host, int(port)), 10) as libp2p:  # a WebSocket is there
         libp2p.sendall(UPGRADE)
         assert libp2p.recv(100).startswith(b"HTTP/1.1 101")
+
+
+def api_listens(node: Path) -> str:
+    """Where the operator's API is, as the event log tells."""
+    events = [json.loads(line) for line in (node / "events.jsonl").read_text().splitlines()]
+    opened = [event for event in events if event["name"] == "api_opened"]
+    return str(opened[-1]["listens"])
+
+
+def test_the_operators_api_is_another_door_with_tokens_of_its_own(gateway: Path) -> None:
+    host, _, port = api_listens(gateway).rpartition(":")
+    token = (gateway / "api-read.token").read_text().strip()
+    answers = {}
+    for path in ("/livez", "/readyz", "/metrics", "/v1/status"):
+        for headers in ({}, {"Authorization": f"Bearer {token}"}):
+            connection = http.client.HTTPConnection(host, int(port), timeout=60)
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            answers[path, bool(headers)] = (answer.status, answer.read())
+            connection.close()
+    assert [answers[path, False][0] for path in ("/livez", "/readyz", "/metrics")] == [
+        200,
+        401,
+        401,
+    ]
+    assert answers["/readyz", True] == (200, b"ready\n")
+    assert b"\ndaa_height " in answers["/metrics", True][1]
+    told = json.loads(answers["/v1/status", True][1])
+    assert told.keys() == standing(gateway).keys()
+    assert fetch(gateway, "/metrics")[0].status == 404  # the page's door knows nothing of it
 
 
 def hostile(port: int, first: bytes) -> socket.socket:

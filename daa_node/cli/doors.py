@@ -1,0 +1,49 @@
+"""The two doors for HTTP that a daemon may have: the page's, and the operator's own."""
+
+from random import Random
+
+from daa_node.adapters.certificate import Certificate
+from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.http_door import HttpDoor
+from daa_node.adapters.operator_door import operator_door
+from daa_node.adapters.system_clock import SystemEntropy
+from daa_node.adapters.token_files import open_tokens
+from daa_node.api.tokens import Tokens
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.config import NodeConfig
+from daa_node.observability.events import EventLog
+
+
+def certificate(config: NodeConfig, directory: DataDirectory) -> Certificate | None:
+    """Relative paths start at this node's own directory."""
+    chain, key = config.gateway.tls_certificate, config.gateway.tls_key
+    if not config.gateway.enabled or chain is None or key is None:
+        return None
+    root = directory.root.resolve()
+    return Certificate(root / chain, root / key)
+
+
+def page_door(
+    config: NodeConfig, certificate: Certificate | None, events: EventLog, shortage: Shortage
+) -> HttpDoor | None:
+    """For volunteers' browsers; None where the node is no gateway."""
+    if not config.gateway.enabled:
+        return None
+    return HttpDoor(config.gateway, certificate, events, shortage, _lots())
+
+
+def operator_api(
+    config: NodeConfig, directory: DataDirectory, events: EventLog, shortage: Shortage
+) -> tuple[HttpDoor, Tokens] | None:
+    """With the tokens, which are made at the first start; None where it is off.
+
+    The caller holds the directory's lock. Raises UserError and StorageFailed (see token_files).
+    """
+    if config.api.listen is None:
+        return None
+    tokens = open_tokens(directory.root, SystemEntropy())
+    return operator_door(config.api.listen, events, shortage, _lots()), tokens
+
+
+def _lots() -> Random:
+    return Random(SystemEntropy().bytes(16))

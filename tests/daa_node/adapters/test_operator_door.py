@@ -1,0 +1,256 @@
+"""The operator's API through real sockets: hostile clients hurt nobody but themselves."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import trio
+import trio.testing
+from prometheus_client.parser import text_string_to_metric_families
+
+from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.http_door import HEAD_BYTES_MAX, HEAD_TIMEOUT_S, REQUESTS_MAX, RETRY_S_MIN
+from daa_node.adapters.operator_door import SOCKETS_MAX, operator_door
+from daa_node.api.operator_desk import POLICY
+from daa_node.observability.events import EventLog
+from tests.daa_node.api.operator_desks import STATUS, TOKENS, operator_desk
+
+IDLE = 500
+TOKEN = f"Authorization: Bearer {TOKENS.read}\r\n".encode()
+
+
+class Opened:
+    """A door that runs, and what it told."""
+
+    def __init__(self, listen: str = "127.0.0.1:0") -> None:
+        self.events = EventLog(lambda: 0)
+        self.door = operator_door(listen, self.events, Shortage(), Random(1))
+        self.door.set_asking_desk(operator_desk(lambda: self.port).answer)
+
+    @property
+    def port(self) -> int:
+        return int(self.door.standing()["listens"].rpartition(":")[2])
+
+    async def until_told(self, name: str) -> dict[str, Any]:
+        while not self.events.counts[name]:
+            await trio.testing.wait_all_tasks_blocked()
+        return [event for event in self.events.tail() if event["name"] == name][-1]
+
+    async def connect(self, local: str = "127.0.0.1") -> trio.SocketStream:
+        return await trio.open_tcp_stream("127.0.0.1", self.port, local_address=local)
+
+    def get(self, path: str = "/v1/status", head: bytes = TOKEN, last: bool = True) -> bytes:
+        words = f"GET {path} HTTP/1.1\r\nHost: localhost:{self.port}\r\n".encode() + head
+        return words + (b"Connection: close\r\n\r\n" if last else b"\r\n")
+
+    async def ask(self, request: bytes) -> bytes:
+        """All that it says until it hangs up; b"reset" at the end if it does so rudely."""
+        async with await self.connect() as stream:
+            said = b""
+            try:
+                await stream.send_all(request)
+                while piece := await stream.receive_some(1 << 16):
+                    said += piece
+            except trio.BrokenResourceError:
+                said += b"reset"
+            return said
+
+    async def check_alive(self) -> None:
+        answer = await self.ask(self.get())
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2]) == STATUS
+        assert not self.events.counts["visit_failed"]
+        assert not self.events.counts["api_failed"]
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Opened]:
+    subject = Opened()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(subject.door.run)
+        await subject.until_told("api_opened")
+        yield subject
+        nursery.cancel_scope.cancel()
+
+
+def hostile(subject: Opened) -> dict[str, tuple[bytes, bytes]]:
+    """Name of a case -> (request, how the status begins)."""
+    get = subject.get
+    host = f"Connection: close\r\nHost: localhost:{subject.port}\r\n".encode()
+    line, other = b"GET /v1/status HTTP/1.1\r\n", b"POST /v1/status HTTP/1.1\r\n"
+    length = b"Content-Length: 5\r\n"
+    return {
+        "no HTTP": (b"\x00\x01\x02\r\n\r\n", b"400"),
+        "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
+        "HTTP/2 at once": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"4"),
+        "h2c": (
+            get(head=TOKEN + b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"),
+            b"200",
+        ),
+        "a WebSocket and a byte": (
+            get(head=TOKEN + b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n") + b"\x00",
+            b"200",
+        ),
+        "no token": (get(head=b""), b"401"),
+        "a wrong token": (get(head=b"Authorization: Bearer " + b"0" * 64 + b"\r\n"), b"401"),
+        "a token of other bytes": (get(head=b"Authorization: Bearer \xff\xfe\r\n"), b"401"),
+        "two tokens": (get(head=TOKEN + TOKEN), b"401"),
+        "a token in the address": (get(f"/v1/status?token={TOKENS.read}", b""), b"400"),
+        "bad UTF-8 in the path": (b"GET /\xff\xfe HTTP/1.1\r\n" + host + TOKEN + b"\r\n", b"400"),
+        "bad UTF-8 in a value": (get(head=TOKEN + b"X: \xff\xfe\r\n"), b"200"),
+        "a name with a space": (get(head=TOKEN + b"X Y: z\r\n"), b"400"),
+        "a folded header": (get(head=TOKEN + b"X: a\r\n b\r\n"), b"200"),
+        "a zero byte": (get(head=TOKEN + b"X: a\x00b\r\n"), b"400"),
+        "no host": (line + TOKEN + b"\r\n", b"400"),
+        "no host, HTTP/1.0": (b"GET /livez HTTP/1.0\r\n\r\n", b"421"),
+        "two hosts": (line + host + host + TOKEN + b"\r\n", b"400"),
+        "a rebound host": (get(head=TOKEN).replace(b"localhost", b"evil.example"), b"421"),
+        "a whole address": (get(f"http://evil.example:{subject.port}/metrics"), b"404"),
+        "another site": (get(head=TOKEN + b"Origin: http://evil.example\r\n"), b"403"),
+        "two origins": (get(head=TOKEN + b"Origin: null\r\nOrigin: null\r\n"), b"403"),
+        "a cross-site image": (get("/livez", b"Sec-Fetch-Site: cross-site\r\n"), b"403"),
+        "another port's page": (get("/livez", b"Sec-Fetch-Site: same-site\r\n"), b"403"),
+        "POST": (other + host + TOKEN + b"Content-Length: 0\r\n\r\n", b"405"),
+        "a body": (other + host + TOKEN + length + b"\r\nabcde", b"413"),
+        "a body that never comes": (other + host + length + b"\r\n", b"413"),
+        "a body of a GET": (get(head=TOKEN + length) + b"abcde", b"413"),
+        "chunks": (other + host + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde", b"413"),
+        "two lengths": (other + host + length + b"Content-Length: 6\r\n\r\nabcdef", b"400"),
+        "a length and no chunks": (
+            other + host + length + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"405",
+        ),
+        "chunks that are none": (other + host + b"Transfer-Encoding: xchunked\r\n\r\n", b"501"),
+        "a length below zero": (other + host + b"Content-Length: -1\r\n\r\n", b"400"),
+        "a huge length": (other + host + b"Content-Length: " + b"9" * 50 + b"\r\n\r\n", b"4"),
+        "a long line": (get("/" + "a" * 2 * HEAD_BYTES_MAX), b"431"),
+        "a long header": (get(head=b"X: " + b"a" * 2 * HEAD_BYTES_MAX + b"\r\n"), b"431"),
+        "many headers": (get(head=b"X: y\r\n" * HEAD_BYTES_MAX), b"431"),
+        "TRACE": (b"TRACE / HTTP/1.1\r\n" + host + TOKEN + b"\r\n", b"405"),
+        "CONNECT": (b"CONNECT evil.example:80 HTTP/1.1\r\n" + host + TOKEN + b"\r\n", b"405"),
+        "a path upwards": (get("/v1/../api-admin.token"), b"404"),
+    }
+
+
+async def test_whatever_is_no_honest_request_is_refused_and_the_next_one_is_served() -> None:
+    async with opened() as subject:
+        for name, (request, status) in hostile(subject).items():
+            answer = await subject.ask(request)
+            assert answer.startswith(b"HTTP/1.1 " + status) or answer == b"reset", (name, answer)
+            assert TOKENS.read.encode() not in answer, name
+            if answer != b"reset":
+                for header, value in POLICY:
+                    assert f"{header}: {value}\r\n".encode() in answer, (name, header)
+            assert b" 101 " not in answer, name
+            await subject.check_alive()
+
+
+async def test_a_second_request_is_not_smuggled_in_behind_a_refused_one() -> None:
+    async with opened() as subject:
+        host = f"Host: localhost:{subject.port}\r\n".encode()
+        for lengths in (
+            b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+            b"Content-Length: 3\r\n",
+            b"Content-Length: 0\r\nContent-Length: 3\r\n",
+        ):
+            bait = b"GET /livez HTTP/1.1\r\n" + host + lengths + b"\r\n0\r\n"
+            answer = await subject.ask(bait + subject.get())
+            assert answer.count(b"HTTP/1.1 ") <= 1, answer
+            assert b" 200 " not in answer
+        await subject.check_alive()
+
+
+async def test_pipelined_requests_are_answered_in_turn_up_to_a_limit() -> None:
+    async with opened() as subject:
+        turns = [subject.get("/livez", last=False), subject.get("/nowhere", last=False)]
+        answer = await subject.ask(b"".join(turns) + subject.get())
+        statuses = [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]]
+        assert statuses == [b"200", b"404", b"200"]
+        many = await subject.ask(subject.get("/livez", b"", last=False) * (REQUESTS_MAX + 50))
+        assert many.count(b"HTTP/1.1 200 ") == REQUESTS_MAX or many.endswith(b"reset")
+
+
+async def test_a_scrape_over_the_socket_is_read_by_the_libraries_reader() -> None:
+    async with opened() as subject:
+        answer = await subject.ask(subject.get("/metrics"))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"\r\nContent-Type: text/plain; version=" in head
+        told = {family.name for family in text_string_to_metric_families(body.decode())}
+        assert {"daa_height", "daa_sent_bytes", "daa_events"} <= told
+        only_head = await subject.ask(subject.get("/metrics").replace(b"GET", b"HEAD", 1))
+        assert b"Content-Length: %d\r\n" % len(body) in only_head
+        assert only_head.endswith(b"\r\n\r\n")
+
+
+async def test_who_drips_a_head_is_left(mock_clock: trio.testing.MockClock) -> None:
+    async with opened() as subject, await subject.connect() as stream:
+        for byte in subject.get()[:8]:
+            await stream.send_all(bytes([byte]))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            mock_clock.jump(HEAD_TIMEOUT_S / 8.5)
+        assert subject.door.standing()["connections"] == 1
+        mock_clock.jump(HEAD_TIMEOUT_S / 8)
+        assert await stream.receive_some(1) == b""
+        assert subject.door.standing()["connections"] == 0
+
+
+async def test_five_hundred_idle_connections_hold_no_more_than_the_places(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    most = 0
+    async with opened() as subject, trio.open_nursery() as nursery:
+
+        async def sit() -> None:
+            stream = await subject.connect("127.0.0.3")
+            try:
+                await trio.sleep_forever()
+            finally:
+                await trio.aclose_forcefully(stream)
+
+        async with await subject.connect("127.0.0.2") as kept:
+            for _ in range(IDLE):
+                nursery.start_soon(sit)
+            while subject.door.standing()["connections"] < SOCKETS_MAX:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            for _ in range(3):  # while they come on and on, its connection stays
+                await kept.send_all(subject.get(last=False))
+                said = b""
+                while not said.endswith(b"}\n"):
+                    piece = await kept.receive_some(1 << 16)
+                    assert piece, said
+                    said += piece
+                most = max(most, subject.door.standing()["connections"])
+                mock_clock.jump(HEAD_TIMEOUT_S / 5)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        assert most == SOCKETS_MAX
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_taken_address_is_told_and_tried_again(mock_clock: trio.testing.MockClock) -> None:
+    (holder,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    subject = Opened(f"127.0.0.1:{holder.socket.getsockname()[1]}")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(subject.door.run)
+        assert "in use" in (await subject.until_told("api_failed"))["error"]
+        await holder.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(RETRY_S_MIN)
+        await subject.until_told("api_opened")
+        assert b" 200 " in await subject.ask(subject.get())
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_mistake_of_ours_costs_one_visit_and_is_told() -> None:
+    async with opened() as subject:
+
+        async def broken() -> Any:
+            raise ZeroDivisionError("planted")
+
+        subject.door.set_asking_desk(operator_desk(lambda: subject.port, peers=broken).answer)
+        assert await subject.ask(subject.get("/v1/peers")) == b""
+        with trio.fail_after(60):
+            told = await subject.until_told("visit_failed")
+        assert (told["where"], "planted" in told["error"]) == ("api", True)
+        assert b" 200 " in await subject.ask(subject.get())
