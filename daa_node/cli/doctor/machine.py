@@ -15,7 +15,7 @@ from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene
 from daa_node.cli.join_costs import check_quota, check_room, costs_of
 from daa_node.errors import UserError
-from daa_node.gateway.config import split_listen
+from daa_node.wire.listening import split_listen
 
 DAEMON_THREADS = 12  # as descriptors.FILES_MAX counts them
 WORKER_THREADS = 3  # of each process, beside those that compute: reader, heartbeat, and the orders
@@ -28,10 +28,12 @@ async def look_at_ports(scene: Scene) -> list[Finding]:
     assert config is not None
     if scene.runs is not None:
         return [well("port", "the daemon that runs here has its own")]
-    gateway = config.gateway
+    doors = [config.gateway.listen] if config.gateway.enabled else []
+    if config.api.listen is not None:
+        doors.append(config.api.listen)
     addresses = list(config.network.listen)
-    if gateway.enabled:
-        host, port = split_listen(gateway.listen)
+    for door in doors:
+        host, port = split_listen(door)
         addresses.append(f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}")
     found = [await _look_at_port(scene, address) for address in addresses]
     return found or [well("port", "this node listens nowhere: it dials the others")]

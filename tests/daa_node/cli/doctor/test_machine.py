@@ -20,11 +20,18 @@ from daa_node.training.config import TrainerConfig
 from tests.daa_node.cli.doctor.scenes import CHECKS, ROOMY, made_node, only
 
 
-async def test_a_port_in_use_is_named_with_who_has_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "network: {listen: [/ip4/127.0.0.1/tcp/%d]}\n",
+        'network: {listen: []}\napi: {listen: "127.0.0.1:%d"}\n',
+        'network: {listen: []}\ngateway: {enabled: true, listen: "127.0.0.1:%d"}\n',
+    ],
+)
+async def test_a_port_in_use_is_named_with_who_has_it(tmp_path: Path, settings: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        settings = f"network: {{listen: [/ip4/127.0.0.1/tcp/{port}]}}\n"
-        root = made_node(tmp_path / "n", settings)
+        root = made_node(tmp_path / "n", settings % port)
         host = replace(ROOMY, port_holder=lambda port: f"pid 17 (nginx:{port})")
         level, cause, _ = await only("port", root, host)
         assert level == "error"
