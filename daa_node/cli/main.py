@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from daa_node.cli.doctor.advice import known_advice
 from daa_node.cli.examples import show_examples
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.join_commands import join_app
@@ -54,12 +53,12 @@ def main() -> None:
         if not __debug__:
             raise UserError("python -O removes the checks that keep this program honest: leave it")
         app()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
     except NodeError as error:
         print(f"error: {error}", file=sys.stderr)
-        advice = known_advice(str(error)) if sys.argv[1:2] in (["run"], ["join"]) else None
-        if advice is not None:
-            print(f"what to do: {advice}.", file=sys.stderr)
-        raise SystemExit(error.exit_code if isinstance(error, UserError) else 1) from None
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:

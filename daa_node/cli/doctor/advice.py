@@ -1,4 +1,4 @@
-"""What to do about each message that ends `run` or `join`: one table, for them and for `doctor`.
+"""What `doctor` says is to be done about each message that ends `run` or `join`.
 
 Most messages have their remedy in them already. The table goes further: it says where to look, and
 what else may be behind the message. A message is known by a piece of it that never changes.
@@ -120,9 +120,4 @@ ADVICE: tuple[tuple[str, str], ...] = (
 
 def advice_of(message: str) -> str:
     """What to do about it; never empty."""
-    return known_advice(message) or OTHERWISE
-
-
-def known_advice(message: str) -> str | None:
-    """None for a message that the table does not know."""
-    return next((advice for piece, advice in ADVICE if piece in message), None)
+    return next((advice for piece, advice in ADVICE if piece in message), OTHERWISE)

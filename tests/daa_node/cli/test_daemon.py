@@ -116,8 +116,7 @@ def test_a_second_run_on_one_directory_names_the_first_ones_pid(alone: Path) -> 
     done = daa_node("run", "--dir", alone)
     assert done.returncode == 1
     assert f"a daemon is already running in {alone} (pid {pid})" in done.stderr
-    error, remedy = done.stderr.strip().splitlines()
-    assert (error.partition(" ")[0], remedy.partition(": ")[0]) == ("error:", "what to do")
+    assert len(done.stderr.strip().splitlines()) == 1
     assert status(alone) is not None
 
 

@@ -42,9 +42,11 @@ def test_files_and_streams_in_trouble_cost_no_word_and_no_round() -> None:
         {"kind": "duplicate", "percent": 30, "at_s": 0.5, "for_s": 11, "nodes": EVERYBODY},
         *({"kind": "kill", "at_s": s, "for_s": 0.3, "nodes": [int(s * 7) % 4]} for s in often),
     ]
-    outcome = run_virtual(scenario(faults, checks={"heal_s": 90}), Trace())
-    assert broken(outcome) == []
-    met = {mark.name for mark in outcome.sometimes}
+    met = set[str]()
+    for seed in range(6):  # the dice of one may miss what befalls a few writes in a hundred
+        outcome = run_virtual(scenario(faults, checks={"heal_s": 90}, seed=seed), Trace())
+        assert broken(outcome) == []
+        met |= {mark.name for mark in outcome.sometimes}
     assert met >= {
         *("sync failed", "rename failed", "disk slow"),
         *("write overtaken by a later one", "deleted file back after a crash"),
