@@ -50,7 +50,7 @@ class Follower:
 
     def _hear(self) -> None:
         unpacker, is_refused = Unpacker(), False
-        while received := self._line.recv(RECEIVE_BYTES):
+        while received := self._received():
             for message in unpacker.feed(received):
                 if "failed" in message:
                     end_after_cause(f"{self._said()} failed: {message['failed']}")
@@ -59,6 +59,13 @@ class Follower:
         code = self._process.wait()
         if not is_refused:
             end_worker(f"{self._said()} ended: {how_ended(code)}")
+
+    def _received(self) -> bytes:
+        """Nothing once it has ended: who is killed with words of ours unread resets the line."""
+        try:
+            return self._line.recv(RECEIVE_BYTES)
+        except ConnectionResetError:
+            return b""
 
     def _said(self) -> str:
         return f"{self.name}, pid {self._process.pid},"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import trio
 
 from daa_node.seams import StateRef
@@ -48,8 +49,9 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.parametrize("unread", [False, True])
 async def test_a_rank_that_dies_is_named_ends_its_worker_and_the_next_one_trains(
-    tmp_path: Path,
+    tmp_path: Path, unread: bool
 ) -> None:
     async with running(tmp_path, config=SITE) as (trainer, _, events):
         base: StateRef = await trainer.initial_state()
@@ -58,6 +60,8 @@ async def test_a_rank_that_dies_is_named_ends_its_worker_and_the_next_one_trains
         followers = children(first)
         assert len(followers) == 2
         why: list[str] = []
+        if unread:  # it is told of the order, and dies before it has heard
+            os.kill(followers[1], signal.SIGSTOP)
         async with trio.open_nursery() as nursery:
             endless = order(base, steps_max=10**9)
             nursery.start_soon(lost, lambda: trainer.train_and_seal(endless), why)
