@@ -33,6 +33,7 @@ from daa_node.gateway.config import GatewayConfig
 from daa_node.observability.events import EventLog
 from daa_node.wire.http_messages import Desk, Reply, Visit
 from tests.daa_node.adapters.certificates import make_certificate
+from tests.daa_node.adapters.http_asking import asked, connected
 from tests.daa_node.gateway.front_desks import BIG, FILES, front_desk
 
 PROMPTLY_S = 3.0  # of real time, on a busy machine
@@ -67,19 +68,11 @@ class Opened:
         return self.told(name)[-1]
 
     async def connect(self, local: str = "127.0.0.1") -> trio.SocketStream:
-        return await trio.open_tcp_stream("127.0.0.1", self.port, local_address=local)
+        return await connected(self.port, local)
 
     async def ask(self, request: bytes, local: str = "127.0.0.1") -> bytes:
         """All that it says until it hangs up; b"reset" at the end if it does so rudely."""
-        async with await self.connect(local) as stream:
-            said = b""
-            try:
-                await stream.send_all(request)
-                while piece := await stream.receive_some(1 << 16):
-                    said += piece
-            except trio.BrokenResourceError:
-                said += b"reset"
-            return said
+        return await asked(self.port, request, local)
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from daa_node.adapters.http_door import HEAD_BYTES_MAX, HEAD_TIMEOUT_S, REQUESTS
 from daa_node.adapters.operator_door import SOCKETS_MAX, operator_door
 from daa_node.api.operator_desk import POLICY
 from daa_node.observability.events import EventLog
+from tests.daa_node.adapters.http_asking import asked, connected
 from tests.daa_node.api.operator_desks import STATUS, TOKENS, operator_desk
 
 IDLE = 500
@@ -39,7 +40,7 @@ class Opened:
         return [event for event in self.events.tail() if event["name"] == name][-1]
 
     async def connect(self, local: str = "127.0.0.1") -> trio.SocketStream:
-        return await trio.open_tcp_stream("127.0.0.1", self.port, local_address=local)
+        return await connected(self.port, local)
 
     def get(self, path: str = "/v1/status", head: bytes = TOKEN, last: bool = True) -> bytes:
         words = f"GET {path} HTTP/1.1\r\nHost: localhost:{self.port}\r\n".encode() + head
@@ -47,15 +48,7 @@ class Opened:
 
     async def ask(self, request: bytes) -> bytes:
         """All that it says until it hangs up; b"reset" at the end if it does so rudely."""
-        async with await self.connect() as stream:
-            said = b""
-            try:
-                await stream.send_all(request)
-                while piece := await stream.receive_some(1 << 16):
-                    said += piece
-            except trio.BrokenResourceError:
-                said += b"reset"
-            return said
+        return await asked(self.port, request)
 
     async def check_alive(self) -> None:
         answer = await self.ask(self.get())
