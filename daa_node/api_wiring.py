@@ -1,11 +1,15 @@
-"""What the operator's HTTP API is given of the node, where it has one."""
+"""What the operator's HTTP API is given of the node, where it has one.
+
+Each part of the API has its routes in a module of its own; here they become one table.
+"""
 
 from collections.abc import Callable
 
 from daa_node.api.handlers import Handlers
 from daa_node.api.metrics import Facts
-from daa_node.api.operator_desk import OperatorDesk, Sources
+from daa_node.api.operator_desk import OperatorDesk
 from daa_node.api.readiness import Condition
+from daa_node.api.reading_routes import Sources, reading_routes
 from daa_node.node_parts import NodeParts
 from daa_node.rounds.job_runner import JobRunner
 
@@ -37,15 +41,14 @@ def set_operator_desk(
             answers=desk.answers,
         )
 
-    desk = OperatorDesk(
-        api.tokens,
-        Sources(
-            status=lambda: handlers.status({}),
-            peers=lambda: handlers.peers({}),
-            why_not_ready=why_not_ready,
-            facts=facts,
-        ),
-        port,
-        parts.config.api.hosts,
+    sources = Sources(
+        status=lambda: handlers.status({}),
+        peers=lambda: handlers.peers({}),
+        why_not_ready=why_not_ready,
+        facts=facts,
     )
+    routes = (
+        *reading_routes(sources),
+    )
+    desk = OperatorDesk(api.tokens, routes, port, parts.config.api.hosts)
     door.set_asking_desk(desk.answer)

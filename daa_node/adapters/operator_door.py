@@ -5,7 +5,7 @@ from random import Random
 
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import HttpDoor, Manners
-from daa_node.api.operator_desk import POLICY
+from daa_node.api.replies import POLICY
 from daa_node.observability.events import API_FAILED, API_OPENED, EventLog
 
 SOCKETS_MAX = 32  # a scraper, a dashboard's six, a few scripts, each a few times over

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import HEAD_BYTES_MAX, HEAD_TIMEOUT_S, REQUESTS_MAX, RETRY_S_MIN
 from daa_node.adapters.operator_door import SOCKETS_MAX, operator_door
-from daa_node.api.operator_desk import POLICY
+from daa_node.api.replies import POLICY
 from daa_node.observability.events import EventLog
 from tests.daa_node.adapters.http_asking import asked, connected
 from tests.daa_node.api.operator_desks import STATUS, TOKENS, operator_desk
@@ -113,7 +113,7 @@ def hostile(subject: Opened) -> dict[str, tuple[bytes, bytes]]:
         "two lengths": (other + host + length + b"Content-Length: 6\r\n\r\nabcdef", b"400"),
         "a length and no chunks": (
             other + host + length + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            b"405",
+            b"401",
         ),
         "chunks that are none": (other + host + b"Transfer-Encoding: xchunked\r\n\r\n", b"501"),
         "a length below zero": (other + host + b"Content-Length: -1\r\n\r\n", b"400"),
@@ -121,8 +121,8 @@ def hostile(subject: Opened) -> dict[str, tuple[bytes, bytes]]:
         "a long line": (get("/" + "a" * 2 * HEAD_BYTES_MAX), b"431"),
         "a long header": (get(head=b"X: " + b"a" * 2 * HEAD_BYTES_MAX + b"\r\n"), b"431"),
         "many headers": (get(head=b"X: y\r\n" * HEAD_BYTES_MAX), b"431"),
-        "TRACE": (b"TRACE / HTTP/1.1\r\n" + host + TOKEN + b"\r\n", b"405"),
-        "CONNECT": (b"CONNECT evil.example:80 HTTP/1.1\r\n" + host + TOKEN + b"\r\n", b"405"),
+        "TRACE": (b"TRACE / HTTP/1.1\r\n" + host + TOKEN + b"\r\n", b"404"),
+        "CONNECT": (b"CONNECT evil.example:80 HTTP/1.1\r\n" + host + TOKEN + b"\r\n", b"404"),
         "a path upwards": (get("/v1/../api-admin.token"), b"404"),
     }
 

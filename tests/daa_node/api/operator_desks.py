@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from daa_node.api.metrics import Facts
-from daa_node.api.operator_desk import OperatorDesk, Sources
+from daa_node.api.operator_desk import OperatorDesk
+from daa_node.api.reading_routes import Sources, reading_routes
+from daa_node.api.routes import Route
 from daa_node.api.tokens import Tokens
 
 TOKENS = Tokens(read="1a" * 32, admin="2b" * 32)
@@ -58,5 +60,8 @@ def operator_desk(
     why_not_ready: Callable[[], str | None] = lambda: None,
     hosts: tuple[str, ...] = (),
     peers: Any = _peers,
+    more: tuple[Route, ...] = (),
 ) -> OperatorDesk:
-    return OperatorDesk(TOKENS, Sources(_status, peers, why_not_ready, _facts), port, hosts)
+    """`more`: rows beside those that read how a node stands."""
+    routes = reading_routes(Sources(_status, peers, why_not_ready, _facts))
+    return OperatorDesk(TOKENS, (*routes, *more), port, hosts)

@@ -7,8 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from daa_node.api.operator_desk import ANSWER_TIMEOUT_S, POLICY, OperatorDesk
+from daa_node.api.operator_desk import ANSWER_TIMEOUT_S, OperatorDesk
 from daa_node.api.readiness import Condition
+from daa_node.api.replies import POLICY, told
+from daa_node.api.routes import Asked, Parameter, Route
+from daa_node.api.tokens import Right
 from daa_node.wire.http_messages import Reply, Visit
 from tests.daa_node.api.operator_desks import TOKENS, operator_desk
 
@@ -122,6 +125,43 @@ async def test_other_methods_and_unknown_paths_are_told_what_there_is() -> None:
         reply = await ask(target)
         assert reply.status == 404
         assert b"/v1/status" in reply.body
+
+
+async def _echo(asked: Asked) -> Reply:
+    return told({"path": asked.path, **asked.query})
+
+
+ROWS = (
+    Route("GET", "/open/*", Right.NOTHING, _echo),
+    Route("GET", "/some", Right.READ, _echo, (Parameter("after", "", 7, most=99),)),
+    Route("GET", "/some/none", Right.READ, _echo),
+    Route("DELETE", "/some", Right.ADMIN, _echo),
+)
+
+
+async def test_a_row_gets_its_query_and_no_other() -> None:
+    desk = operator_desk(more=ROWS)
+    assert (await ask("/some", desk)).body == b'{"path":"/some","after":7}\n'
+    assert (await ask("/some?after=0", desk)).body == b'{"path":"/some","after":0}\n'
+    for query in ("after=100", "after=-1", "after=1&after=2", "limit=1", "after=%31", "after", "&"):
+        assert (await ask(f"/some?{query}", desk)).status == 400, query
+    for token in (TOKENS.read, TOKENS.admin):
+        reply = await ask(f"/some?after={token}", desk)
+        assert (reply.status, token.encode() in reply.body) == (400, False)
+    assert (await ask("/some?after=1", desk, authorization="")).status == 401
+    assert (await ask("/some/none?after=1", desk)).status == 400
+
+
+async def test_a_row_asks_for_the_right_that_it_names() -> None:
+    desk = operator_desk(more=ROWS)
+    for path in ("/open/", "/open/a/b.js"):
+        assert (await ask(path, desk, authorization="")).status == 200
+        assert (await ask(path, desk, authorization="", host="evil.example")).status == 421
+    assert (await ask("/open", desk, authorization="")).status == 401
+    assert (await ask("/some", desk, method="DELETE")).status == 403
+    assert (await ask("/some", desk, method="DELETE", authorization=ADMIN)).status == 200
+    refused = await ask("/some", desk, method="PUT")
+    assert (refused.status, ("Allow", "GET, HEAD, DELETE") in refused.headers) == (405, True)
 
 
 async def test_who_asks_peers_that_never_answer_is_told_so(

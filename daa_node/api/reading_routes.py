@@ -1,0 +1,53 @@
+"""How a node stands, over HTTP: whether it lives, whether it takes part, metrics, status, peers."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daa_node.api.metrics import CONTENT_TYPE, Facts, Metrics
+from daa_node.api.replies import replied, said, told
+from daa_node.api.routes import Asked, Route
+from daa_node.api.tokens import Right
+from daa_node.wire.http_messages import Reply
+
+Source = Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where answers come from."""
+
+    status: Source
+    peers: Source
+    why_not_ready: Callable[[], str | None]  # None: it is
+    facts: Callable[[], Awaitable[Facts]]
+
+
+def reading_routes(sources: Sources) -> tuple[Route, ...]:
+    """Of one node."""
+    metrics = Metrics()
+
+    async def livez(_: Asked) -> Reply:
+        return said(200, "alive")
+
+    async def readyz(_: Asked) -> Reply:
+        why = sources.why_not_ready()
+        return said(200, "ready") if why is None else said(503, why)
+
+    async def scrape(_: Asked) -> Reply:
+        return replied(200, metrics.text(await sources.facts()), CONTENT_TYPE)
+
+    return (
+        Route("GET", "/livez", Right.NOTHING, livez),
+        Route("GET", "/readyz", Right.READ, readyz),
+        Route("GET", "/metrics", Right.READ, scrape),
+        Route("GET", "/v1/status", Right.READ, _telling(sources.status)),
+        Route("GET", "/v1/peers", Right.READ, _telling(sources.peers)),
+    )
+
+
+def _telling(source: Source) -> Callable[[Asked], Awaitable[Reply]]:
+    async def answer(_: Asked) -> Reply:
+        return told(await source())
+
+    return answer
