@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from daa_node import config_file
 from daa_node.api.config import ApiConfig
 from daa_node.checkpoints.config import StorageConfig
+from daa_node.chronicle.config import HistoryConfig
 from daa_node.config_file import Loaded, Override
 from daa_node.gateway.config import GatewayConfig
 from daa_node.identity.record import Role
@@ -49,6 +50,7 @@ class NodeConfig(BaseModel):
     model: ModelPlaces = ModelPlaces()
     storage: StorageConfig = StorageConfig()
     log: LogConfig = LogConfig()
+    history: HistoryConfig = HistoryConfig()
 
 
 def load(

@@ -16,6 +16,7 @@ from daa_node.api.readiness import Condition
 from daa_node.api.trainers import TrainerHandlers
 from daa_node.api_wiring import set_operator_desk
 from daa_node.autonomy.loop import AutonomyLoop
+from daa_node.chronicle.chronicler import Chronicler
 from daa_node.errors import TrainerFailed
 from daa_node.genesis import chain_facts
 from daa_node.node_parts import NodeParts
@@ -70,8 +71,11 @@ class _Node:
             handlers.by_command() | of_trainers.by_command() | invitations.by_command()
         )
         set_operator_desk(parts, handlers, runner, lambda: self._condition(runner, loop, agreement))
+        chronicler = self._chronicler()
         async with trio.open_nursery() as nursery:
             await parts.start_outside(nursery)
+            if chronicler is not None:
+                await nursery.start(chronicler.run)
             parts.events.emit(
                 events.NODE_STARTED, node_id=parts.keys.node_id, chain_id=parts.genesis.chain_id
             )
@@ -101,8 +105,17 @@ class _Node:
             nursery.cancel_scope.cancel()
         await wiring.kept_health.save()
         await wiring.limits.save()
+        if chronicler is not None:
+            await chronicler.end()
         parts.events.emit(events.NODE_STOPPED, reason=reason)
         return reason
+
+    def _chronicler(self) -> Chronicler | None:
+        parts = self._parts
+        if parts.history is None:
+            return None
+        around = parts.offload, parts.clock, parts.events, parts.keys.node_id
+        return Chronicler(parts.history, self._wiring.chain, *around)
 
     def _ended(self) -> str | None:
         return self._ended_because

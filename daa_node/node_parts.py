@@ -14,6 +14,7 @@ from daa_dag.ids import NodeId, VertexId
 from daa_node.api.handlers import Process
 from daa_node.api.tokens import Tokens
 from daa_node.checkpoints.config import StorageConfig
+from daa_node.chronicle.store import HistoryParts
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
 from daa_node.gateway.page_files import Site
@@ -130,6 +131,7 @@ class NodeParts:
     router: HomeRouter | None = None
     web: Web | None = None  # no gateway, or a world without browsers
     api: OperatorApi | None = None  # it is off
+    history: HistoryParts | None = None  # it is off, or a world without a disk
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None
     read_first_weights: ReadFile = lambda: None  # see rounds.first_weights

@@ -44,6 +44,7 @@ from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import doors, identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
+from daa_node.cli.keeping import history_of
 from daa_node.cli.starting import check_start
 from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
@@ -78,6 +79,8 @@ SHOWN = {
     names.GATEWAY_FAILED,
     names.API_OPENED,
     names.API_FAILED,
+    names.HISTORY_FAILED,
+    names.HISTORY_SET_ASIDE,
     names.PAGE_MISSING,
     names.DESCRIPTORS_SHORT,
     names.QUARANTINED,
@@ -277,6 +280,7 @@ class _Daemon:
                     router=self._make_router(),
                     web=self._make_web(),
                     api=None if self._api is None else OperatorApi(*self._api),
+                    history=history_of(self._config, directory),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
                     network_now=lambda: self._config.network,

@@ -8,6 +8,7 @@ D/chain/       everything certified          D/work/         caches: states, upd
 D/agreement/   what this node signed         D/trainer/      the worker's own
 D/network      the chain id all that is of   D/networks/     what it has of other networks
 D/api-read.token, D/api-admin.token  0600: only where `api.listen` is set (see token_files)
+D/history/     rounds and contributions for years, where `history.enabled` is set
 D/tags.json    names that its operator gave to vertices
 D/trusted      vertices that the chains of its networks must hold (see trusted)
 D/weights.safetensors  first weights, where the network began with some; members have them, too
@@ -26,7 +27,7 @@ from daa_node.errors import StorageFailed, UserError
 STORE_VERSION = 2  # 1: no packs in chain/
 # What belongs to one network, and is put aside while the node is in another one. The list of chains
 # for which the keys have begun to sign stays: it is of all of them.
-OF_A_NETWORK = ("chain", "work", "trainer", "agreement/wal", "agreement/guard")
+OF_A_NETWORK = ("chain", "work", "trainer", "history", "agreement/wal", "agreement/guard")
 NAME_CHARACTERS = 16  # of a chain id, in a directory's name
 TEXT_BYTES_MAX = 64 * 1024 * 1024  # a genesis of the largest network is a quarter of this
 
@@ -49,6 +50,7 @@ class DataDirectory:
         self.work = root / "work"
         self.agreement = root / "agreement"
         self.trainer = root / "trainer"
+        self.history = root / "history" / "rounds.sqlite"
         self.tags = root / "tags.json"
         self.trusted = root / "trusted"
         self.network = root / "network"

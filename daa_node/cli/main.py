@@ -14,6 +14,7 @@ from daa_node.cli.examples import show_examples
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.join_commands import join_app
 from daa_node.cli.options import HERE, Directory, Json, Which
+from daa_node.cli.past_commands import past_app
 from daa_node.cli.service import service_app
 from daa_node.cli.trainers import trainers_app
 from daa_node.errors import NodeError, UserError
@@ -38,6 +39,7 @@ validators_app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings of a node.")
 app.add_typer(join_app)
+app.add_typer(past_app)
 app.add_typer(genesis_app, name="genesis")
 checkpoint_app.add_typer(history_app)
 app.add_typer(checkpoint_app, name="checkpoint")
@@ -320,14 +322,6 @@ def peers(directory: Directory = HERE, as_json: Json = False) -> None:
     from daa_node.cli import remote
 
     remote.peers(directory, as_json)
-
-
-@app.command()
-def rounds(directory: Directory = HERE, as_json: Json = False) -> None:
-    """List the rounds that the running node saw certified."""
-    from daa_node.cli import remote
-
-    remote.rounds(directory, as_json)
 
 
 @app.command()

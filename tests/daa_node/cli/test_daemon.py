@@ -19,8 +19,10 @@ from blake3 import blake3
 
 from daa_node import genesis
 from daa_node.adapters import control_socket
+from daa_node.adapters.sqlite_history import SqliteHistory
 from daa_node.cli import identity
 from daa_node.cli.cluster import settings
+from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import UserError
 from daa_node.genesis import Job
@@ -249,6 +251,7 @@ def test_sigterm_drains_and_a_restart_goes_on(
     (node,) = network(tmp_path, 1, TINY.model_copy(update=changes))
     (node / "corpus.txt").write_bytes(text)
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("DAA_HISTORY__ENABLED", "true")
     with heard_by_systemd(tmp_path / "notify") as heard, running(node) as daemon:
         until(node, "one round", lambda said: said["height"] >= 1)
         daemon.send_signal(signal.SIGTERM)
@@ -263,6 +266,9 @@ def test_sigterm_drains_and_a_restart_goes_on(
     listed = json.loads(daa_node("checkpoint", "list", "--dir", node, "--json").stdout)
     height = listed["vertices"][-1]["height"]
     assert 1 <= height < 30
+    history = SqliteHistory(DataDirectory(node).history)
+    assert history.newest_height() >= height - 1  # a drain may end between a vertex and its event
+    assert history.decisions(0, 1)
     with running(node):
         until(node, "a round more", lambda said: said["height"] > height)
     assert daa_node("checkpoint", "verify", "--dir", node).returncode == 0
