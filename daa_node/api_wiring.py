@@ -6,6 +6,7 @@ Each part of the API has its routes in a module of its own; here they become one
 from collections.abc import Callable
 
 from daa_node.api.handlers import Handlers
+from daa_node.api.history_routes import history_routes
 from daa_node.api.metrics import Facts
 from daa_node.api.operator_desk import OperatorDesk
 from daa_node.api.readiness import Condition
@@ -47,8 +48,10 @@ def set_operator_desk(
         why_not_ready=why_not_ready,
         facts=facts,
     )
+    kept = None if parts.history is None else parts.history.store
     routes = (
         *reading_routes(sources),
+        *history_routes(kept, parts.offload, parts.keys.node_id),
     )
     desk = OperatorDesk(api.tokens, routes, port, parts.config.api.hosts)
     door.set_asking_desk(desk.answer)
