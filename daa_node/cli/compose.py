@@ -41,7 +41,7 @@ from daa_node.adapters.trainer_process import TrainerProcess
 from daa_node.adapters.upnp_router import UpnpRouter
 from daa_node.adapters.worker_process import Spawn
 from daa_node.checkpoints.weights_file import read_weights
-from daa_node.cli import doors, identity, local, remote, report
+from daa_node.cli import contribution, doors, identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
 from daa_node.cli.keeping import history_of
@@ -253,6 +253,8 @@ class _Daemon:
                     outside.start_soon(_end_with_parent, outside.cancel_scope)
                 if self._joined is not None:
                     outside.start_soon(self._joined.tell, self._events)
+                elif contribution.is_told(self._config.log):
+                    outside.start_soon(contribution.tell_standing, self._events)
                 await outside.start(trainer.run)
                 honest = NodeParts(
                     config=self._config,

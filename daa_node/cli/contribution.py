@@ -1,6 +1,7 @@
-"""What a machine that joined has contributed, a line a minute; and how far its joining has come.
+"""A line a minute for whoever watches a terminal: how the node stands, and what it contributes.
 
 It follows the node's own events. A round counts once its set, certified, has this node's update.
+Whoever has just joined sees how far that has come, too.
 """
 
 import sys
@@ -11,10 +12,12 @@ import trio
 
 from daa_node.cli import report
 from daa_node.observability import events as names
+from daa_node.observability.config import LogConfig
 from daa_node.observability.events import Event, EventLog
 
 LINE_EACH_S = 60.0
 ROUNDS_OPEN_MAX = 64  # sealed, and their set not heard of yet
+PEERS_COUNTED_MAX = 4096
 BAR_CHARACTERS = 24
 LINES_EACH_S = 5.0  # of progress, where there is no terminal
 
@@ -63,6 +66,50 @@ class Contribution:
         )
 
 
+@dataclass(slots=True)
+class Standing:
+    """What `run` says of the node besides; as of the newest events."""
+
+    height: int | None = None
+    loss_nats: float | str | None = None  # text: it is no number any more
+    rounds: int = 0  # certified since the last line
+    aborted: int = 0
+    lacking: str | None = None  # of the quorum
+    _peers: set[str] = field(default_factory=set)
+
+    def note(self, event: Event) -> None:
+        match event["name"]:
+            case names.ROUND_FINALIZED:
+                self.height, self.loss_nats = event["height"], event["loss_nats"]
+                self.rounds += 1
+            case names.ROUND_ABORTED:
+                self.aborted += 1
+            case names.PEER_JOINED if len(self._peers) < PEERS_COUNTED_MAX:
+                self._peers.add(event["peer_id"])
+            case names.PEER_LEFT:
+                self._peers.discard(event["peer_id"])
+            case names.QUORUM_WAIT:
+                reach = f"{event['reachable']} of {event['total']} within reach"
+                told = f"no quorum: {reach}, it takes {event['quorum']}"
+                self.lacking = told if event["waiting"] else None
+            case _:
+                pass
+
+    def line(self) -> str:
+        """And begin the next minute."""
+        parts = ["no round yet" if self.height is None else f"height {self.height}"]
+        parts[0] += f" (+{self.rounds})"
+        if isinstance(self.loss_nats, float):
+            parts.append(f"loss {self.loss_nats:.4f} nats")
+        if self.aborted:
+            parts.append(f"{self.aborted} aborted")
+        parts.append(f"{len(self._peers)} {'peer' if len(self._peers) == 1 else 'peers'}")
+        if self.lacking is not None:
+            parts.append(self.lacking)
+        self.rounds = self.aborted = 0
+        return ", ".join(parts)
+
+
 def _cut(kept: dict[int, int] | dict[int, tuple[bool, int]]) -> None:
     while len(kept) > ROUNDS_OPEN_MAX:
         del kept[min(kept)]
@@ -107,16 +154,31 @@ async def tell(log: EventLog) -> None:
     """Until cancelled."""
     made, progress = Contribution(), Progress(_drawing(), report.note)
     async with log.subscribe() as new, trio.open_nursery() as nursery:
-        nursery.start_soon(_each_minute, made)
+        nursery.start_soon(_each_minute, made.line)
         async for event in new:
             made.note(event)
             progress.note(event, trio.current_time())
 
 
-async def _each_minute(made: Contribution) -> None:
+def is_told(config: LogConfig) -> bool:
+    """Whether somebody watches, or has asked for the line."""
+    return config.each_minute or sys.stderr.isatty()
+
+
+async def tell_standing(log: EventLog, write: Callable[[str], None] = report.note) -> None:
+    """The line of `run`, until cancelled. Plain, so that a file can hold it as well."""
+    made, standing = Contribution(), Standing()
+    async with log.subscribe() as new, trio.open_nursery() as nursery:
+        nursery.start_soon(_each_minute, lambda: f"{standing.line()}; {made.line()}", write)
+        async for event in new:
+            made.note(event)
+            standing.note(event)
+
+
+async def _each_minute(line: Callable[[], str], write: Callable[[str], None] = report.note) -> None:
     while True:
         await trio.sleep(LINE_EACH_S)
-        report.note(made.line())
+        write(line())
 
 
 def _drawing() -> Callable[[str], None] | None:

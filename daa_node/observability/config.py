@@ -12,3 +12,6 @@ class LogConfig(BaseModel):
         8_000_000, ge=10_000, le=10**10, description="then the file is rotated"
     )
     files_max: int = Field(4, ge=1, le=100, description="rotated files kept beside the newest")
+    each_minute: bool = Field(
+        False, description="a line a minute where standard error is no terminal, too"
+    )

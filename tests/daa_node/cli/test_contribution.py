@@ -2,8 +2,21 @@
 
 from typing import Any
 
-from daa_node.cli.contribution import ROUNDS_OPEN_MAX, Contribution, Progress
+import pytest
+import trio
+from trio.testing import MockClock
+
+from daa_node.cli.contribution import (
+    LINE_EACH_S,
+    ROUNDS_OPEN_MAX,
+    Contribution,
+    Progress,
+    is_told,
+    tell_standing,
+)
 from daa_node.observability import events as names
+from daa_node.observability.config import LogConfig
+from daa_node.observability.events import EventLog
 
 
 def a_round(number: int, ours: bool, among: int = 4, sealed: bool = True) -> list[dict[str, Any]]:
@@ -64,3 +77,35 @@ def test_a_terminal_sees_a_bar_and_a_log_sees_lines_now_and_then() -> None:
     assert len(shown) == 2  # ten seconds
     lines.note(coming(4000), 10.0)
     assert shown[-1].endswith("4.0 kB of 4.0 kB")
+
+
+async def test_a_running_node_says_each_minute_how_it_stands_and_what_it_contributes(
+    autojump_clock: MockClock,
+) -> None:
+    log, lines = EventLog(lambda: 0), list[str]()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tell_standing, log, lines.append)
+        await trio.sleep(LINE_EACH_S / 2)
+        log.emit(names.PEER_JOINED, node_id="aa", peer_id="12D3", role="cloud", network="10.0.0.1")
+        log.emit(names.UPDATE_SEALED, round=1, tokens=500, loss_nats=2.5)
+        log.emit(names.SET_DECIDED, round=1, contributors=4, left_out=0, ours=True)
+        log.emit(names.ROUND_FINALIZED, round=1, height=1, loss_nats=2.25)
+        log.emit(names.ROUND_ABORTED, round=2)
+        await trio.sleep(LINE_EACH_S)
+        log.emit(names.PEER_LEFT, node_id="aa", peer_id="12D3", reason="gone")
+        log.emit(names.QUORUM_WAIT, reachable=1, total=4, quorum=3, waiting=True)
+        await trio.sleep(LINE_EACH_S)
+        nursery.cancel_scope.cancel()
+    own = "contributed: 1 of 1 rounds, 500 tokens, 25 % of all contributions; last loss 2.5000 nats"
+    assert lines == [
+        f"height 1 (+1), loss 2.2500 nats, 1 aborted, 1 peer; {own}",
+        "height 1 (+0), loss 2.2500 nats, 0 peers, no quorum: 1 of 4 within reach, it takes 3; "
+        + own,
+    ]
+
+
+def test_the_line_is_for_whoever_watches_or_has_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_told(LogConfig())  # a test has no terminal
+    assert is_told(LogConfig(each_minute=True))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert is_told(LogConfig())
