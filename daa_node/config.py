@@ -14,6 +14,7 @@ from daa_node import config_file
 from daa_node.api.config import ApiConfig
 from daa_node.checkpoints.config import StorageConfig
 from daa_node.chronicle.config import HistoryConfig
+from daa_node.chronicle.trace_config import TracesConfig
 from daa_node.config_file import Loaded, Override
 from daa_node.gateway.config import GatewayConfig
 from daa_node.identity.record import Role
@@ -51,6 +52,7 @@ class NodeConfig(BaseModel):
     storage: StorageConfig = StorageConfig()
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
+    traces: TracesConfig = TracesConfig()
 
 
 def load(

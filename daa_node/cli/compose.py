@@ -41,10 +41,11 @@ from daa_node.adapters.trainer_process import TrainerProcess
 from daa_node.adapters.upnp_router import UpnpRouter
 from daa_node.adapters.worker_process import Spawn
 from daa_node.checkpoints.weights_file import read_weights
+from daa_node.chronicle.traces import Tracer
 from daa_node.cli import contribution, doors, identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
-from daa_node.cli.keeping import history_of
+from daa_node.cli.keeping import history_of, tracing_of
 from daa_node.cli.starting import check_start
 from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
@@ -251,10 +252,7 @@ class _Daemon:
                 await outside.start(ServiceManager(os.environ, os.getpid()).run, self._events)
                 if with_parent:
                     outside.start_soon(_end_with_parent, outside.cancel_scope)
-                if self._joined is not None:
-                    outside.start_soon(self._joined.tell, self._events)
-                elif contribution.is_told(self._config.log):
-                    outside.start_soon(contribution.tell_standing, self._events)
+                self._start_telling(outside)
                 await outside.start(trainer.run)
                 honest = NodeParts(
                     config=self._config,
@@ -295,6 +293,17 @@ class _Daemon:
             return "told to stop at once"
         finally:
             self._file.close()
+
+    def _start_telling(self, nursery: trio.Nursery) -> None:
+        """How the node stands, to whoever watches."""
+        if self._joined is not None:
+            nursery.start_soon(self._joined.tell, self._events)
+        elif contribution.is_told(self._config.log):
+            nursery.start_soon(contribution.tell_standing, self._events)
+        tracer = Tracer(self._made.chain_id, self._node.keys.node_id)
+        tracing = tracing_of(self._config, self._node.directory, tracer)
+        if tracing is not None:
+            nursery.start_soon(tracing, self._events)
 
     def _make_bulk(self, node_of: NodeOf, on_fault: OnFault) -> BulkChannel:
         """The node knows who its peers are and scores them; so it says when the channel is made."""

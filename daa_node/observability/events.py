@@ -30,6 +30,7 @@ GATEWAY_FAILED = EventName("gateway_failed")  # error, retry_s
 API_OPENED = EventName("api_opened")  # url, listens: the operator's own
 API_FAILED = EventName("api_failed")  # error, retry_s
 HISTORY_FAILED = EventName("history_failed")  # detail: of D/history; it is tried again, said once
+TRACES_FAILED = EventName("traces_failed")  # error: some are lost; said once
 HISTORY_SET_ASIDE = EventName("history_set_aside")  # why: and where it lies
 PAGE_MISSING = EventName("page_missing")  # detail: the gateway serves no page, and what to do
 # where, error, count: a mistake of ours, told every ten minutes
@@ -150,7 +151,8 @@ LESSON = EventName("lesson")  # round, expected, happened
 POLICY_ADAPTED = EventName("policy_adapted")  # round, reason
 
 TAIL_EVENTS_MAX = 2_000  # some 30 rounds of one node: enough to see what led to a fault
-SUBSCRIBERS_MAX = 12  # control socket's clients, the minute's line, service manager, the history
+# clients of the control socket, the minute's line, the service manager, the history, traces
+SUBSCRIBERS_MAX = 14
 SUBSCRIBER_EVENTS_MAX = 512  # a terminal that stalls for a few seconds loses nothing
 TEXT_CHARS_MAX = 600  # a peer's words end up in fields; they must not fill the disk
 
