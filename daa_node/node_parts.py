@@ -12,6 +12,7 @@ import trio
 
 from daa_dag.ids import NodeId, VertexId
 from daa_node.api.handlers import Process
+from daa_node.api.settings_routes import Settings
 from daa_node.api.tokens import Tokens
 from daa_node.checkpoints.config import StorageConfig
 from daa_node.chronicle.store import HistoryParts
@@ -79,10 +80,12 @@ class OperatorDoor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OperatorApi:
-    """Its door, and who may ask what there."""
+    """Its door, who may ask what there, and where is kept what was."""
 
     door: OperatorDoor
     tokens: Tokens
+    write_audit: Callable[[str], None]  # one line
+    settings: Settings
 
 
 class KeyUse(Protocol):

@@ -103,12 +103,10 @@ async def test_a_collector_that_stands_still_costs_traces_alone_and_is_told_of_o
             await trio.sleep(0.01)
         for number in range(2, 2 * WAITING_MAX):
             a_round(log, number)
-            await trio.lowlevel.checkpoint()
-        await trio.sleep(0)
+        await trio.testing.wait_all_tasks_blocked()  # all of them are taken in, and many dropped
         goes_on.set()
         while len(asked) < WAITING_MAX + 1:
             await trio.sleep(0.01)
-        await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert len(asked) == WAITING_MAX + 1
     assert log.counts[names.TRACES_FAILED] == 1

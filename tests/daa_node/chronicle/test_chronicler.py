@@ -233,7 +233,9 @@ async def test_a_vertex_that_is_damaged_keeps_no_other_from_the_history(path: Pa
     assert world.heights() == [1, 3]
 
 
-async def test_the_last_rounds_are_written_when_the_node_stops(path: Path) -> None:
+async def test_the_last_rounds_are_written_when_the_node_stops(
+    path: Path, mock_clock: MockClock
+) -> None:
     world = World(path, 0)
     async with trio.open_nursery() as nursery:
         await nursery.start(world.chronicler.run)
