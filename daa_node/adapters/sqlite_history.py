@@ -23,7 +23,7 @@ from daa_node.chronicle.rows import (
     Span,
     Sums,
 )
-from daa_node.chronicle.store import ROWS_MAX, Opened
+from daa_node.chronicle.store import MEMBERS_MAX, ROWS_MAX, Opened
 from daa_node.errors import StorageFailed
 
 BUSY_S = 2.0  # somebody copies the file, or looks at it with another program
@@ -249,6 +249,7 @@ class SqliteHistory:
                 "SELECT * FROM rounds WHERE height > ? ORDER BY height LIMIT ?",
                 (after, _bounded(limit)),
             ).fetchall()
+            rows = _of_few_members(rows)
             if not rows:
                 return []
             members = _members(database, rows[0]["height"], rows[-1]["height"])
@@ -340,6 +341,8 @@ class SqliteHistory:
             with closing(_opened_to_read(self._path)) as database:
                 database.execute("BEGIN")
                 (version,) = database.execute("PRAGMA user_version").fetchone()
+                if version == 0:
+                    raise StorageFailed(f"{self._path} is only being begun: ask again in a moment")
                 if version > schema.VERSION:
                     raise StorageFailed(
                         f"{self._path} was written by a newer daa-node (version {version}, this "
@@ -386,8 +389,21 @@ def _storage(path: Path | None) -> Iterator[None]:
     """StorageFailed in place of what SQLite and the system raise."""
     try:
         yield
-    except (sqlite3.Error, OSError) as fault:
-        raise StorageFailed(f"the history at {path}: {fault}") from fault
+    except sqlite3.Error as fault:
+        remedy = ". A daemon sets it aside when it starts, and begins another" * _is_damage(fault)
+        raise StorageFailed(f"the history at {path}: {fault}{remedy}") from fault
+    except OSError as fault:
+        raise StorageFailed(f"the history at {path}: {fault.strerror or fault}") from fault
+
+
+def _of_few_members(rows: list[sqlite3.Row]) -> list[sqlite3.Row]:
+    """The first of them, one at least, with MEMBERS_MAX contributions at most."""
+    count = 0
+    for place, row in enumerate(rows):
+        count += row["members"]
+        if place and count > MEMBERS_MAX:
+            return rows[:place]
+    return rows
 
 
 def _members(

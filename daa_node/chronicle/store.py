@@ -13,6 +13,7 @@ from daa_node.chronicle.rows import Batch, Decided, RoundRow, Span, Sums
 from daa_node.observability.events import Event
 
 ROWS_MAX = 1000  # of one answer
+MEMBERS_MAX = 20_000  # of all rounds of one answer, some 4 MB as JSON; the first may have more
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,10 @@ class HistoryStore(Protocol):
         """Fold into hours and days what is older than that, or too much."""
 
     def rounds(self, after: int, limit: int) -> list[RoundRow]:
-        """At most so many above this height, ROWS_MAX too, the lowest first."""
+        """Above this height, the lowest first: so many at most, ROWS_MAX, and of MEMBERS_MAX.
+
+        Only where there is none at all it is empty.
+        """
 
     def decisions(self, after: int, limit: int) -> list[Decided]:
         """The same above this number."""

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from daa_dag.ids import NodeId
+from daa_node.adapters import sqlite_history
 from daa_node.adapters import sqlite_schema as schema
 from daa_node.adapters.sqlite_history import SqliteHistory
 from daa_node.chronicle.rows import Aborted, Batch, Decided
@@ -53,6 +55,20 @@ def test_pages_go_on_where_the_last_one_ended(path: Path) -> None:
     assert history.rounds(5, 2) == []
     assert (history.newest_height(), history.height_since(1_000_000 + 121)) == (5, 3)
     assert history.height_since(2e9) is None
+
+
+def test_an_answer_of_crowds_is_cut_and_the_next_page_goes_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_history, "MEMBERS_MAX", 5)
+    history = opened(path)
+    crowd = [member(NodeId(bytes([n]) * 32)) for n in range(1, 8)]
+    history.write(Batch((a_round(1), a_round(2), a_round(3), a_round(4, *crowd), a_round(5))))
+    pages, after = [], 0
+    while page := history.rounds(after, 10):
+        pages.append([row.height for row in page])
+        after = page[-1].height
+    assert pages == [[1, 2], [3], [4], [5]]
 
 
 def test_a_round_that_comes_again_counts_once(path: Path) -> None:
@@ -162,6 +178,10 @@ def test_a_damaged_file_is_set_aside_and_another_one_is_begun(path: Path, rot: b
     history.write(Batch(tuple(a_round(height) for height in range(1, 200))))
     history.close()
     whole = path.read_bytes()
+    if rot:
+        path.write_bytes(rot)
+        with pytest.raises(StorageFailed, match="not a database. A daemon sets it aside"):
+            history.sums()
     path.write_bytes(rot or whole[:4096] + bytes(len(whole) // 2) + whole[4096 + len(whole) // 2 :])
     again = history.open()
     assert again.newest_height == 0
@@ -183,6 +203,14 @@ def test_a_file_of_a_newer_program_is_set_aside_by_a_daemon_and_named_to_a_reade
     assert set_aside is not None
     assert "is of a newer daa-node (version 2)" in set_aside
     assert path.with_name("rounds.sqlite.version2").exists()
+
+
+def test_a_file_that_a_daemon_has_only_begun_says_so(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    with pytest.raises(StorageFailed, match="only being begun"):
+        SqliteHistory(path).sums()
+    assert SqliteHistory(path).open().set_aside is None
 
 
 def test_another_programs_database_is_left_as_it_is(path: Path) -> None:
