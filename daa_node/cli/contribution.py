@@ -97,8 +97,8 @@ class Standing:
 
     def line(self) -> str:
         """And begin the next minute."""
-        parts = ["no round yet" if self.height is None else f"height {self.height}"]
-        parts[0] += f" (+{self.rounds})"
+        height = f"height {self.height} (+{self.rounds})"
+        parts = ["no round since the start" if self.height is None else height]
         if isinstance(self.loss_nats, float):
             parts.append(f"loss {self.loss_nats:.4f} nats")
         if self.aborted:

@@ -11,6 +11,7 @@ from daa_node.cli.contribution import (
     ROUNDS_OPEN_MAX,
     Contribution,
     Progress,
+    Standing,
     is_told,
     tell_standing,
 )
@@ -102,6 +103,10 @@ async def test_a_running_node_says_each_minute_how_it_stands_and_what_it_contrib
         "height 1 (+0), loss 2.2500 nats, 0 peers, no quorum: 1 of 4 within reach, it takes 3; "
         + own,
     ]
+
+
+def test_before_the_first_round_the_line_says_so() -> None:
+    assert Standing().line() == "no round since the start, 0 peers"
 
 
 def test_the_line_is_for_whoever_watches_or_has_asked(monkeypatch: pytest.MonkeyPatch) -> None:
