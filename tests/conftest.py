@@ -25,7 +25,7 @@ from tests.warm import WarmPrograms, warmed
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-pytest_plugins = ("tests.hangs",)
+pytest_plugins = ("tests.hangs", "tests.compiled")
 
 # Read when torch and numpy are loaded: no test module is before this one. Processes that tests
 # start have it as well. A test of more threads asks for them.
