@@ -35,6 +35,8 @@ from time import sleep
 from types import ModuleType
 from typing import Any
 
+from trio._core import _run
+
 from daa_node.training.parent_death import die_with
 
 ROOT = Path(__file__).parent.parent
@@ -319,6 +321,7 @@ def _be_born(
     first = [] if order.safe_path else [os.getcwd() if order.module else ""]
     sys.path[:] = [*first, *told, *usual_path]
     sys.argv[1:] = order.words
+    _run._r.seed()  # trio's order of tasks; Python itself sees to its own dice
     with socket.socket(fileno=line) as said:
         said.send(json.dumps([os.getpid(), refused]).encode())
     if refused is not None:
