@@ -34,7 +34,8 @@ SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-rest
 # Past an hour something hangs, on a machine that is slow and busy as well. It is cut off as if by
 # Ctrl-C, once, so that it says what failed and what still ran.
 BOUNDED := $(if $(shell command -v timeout),timeout --foreground --signal=INT --kill-after=60 3600)
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# PIP_FLAGS=--no-compile: each module is compiled when it is first imported, most of them never.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 
 .PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep clean
 

@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.warm import WarmPrograms, warmed
+
 # How long an example takes is the machine's matter.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-pytest_plugins = ("tests.hangs",)
+pytest_plugins = ("tests.hangs", "tests.compiled")
 
 # Read when torch and numpy are loaded: no test module is before this one. Processes that tests
 # start have it as well. A test of more threads asks for them.
@@ -105,6 +107,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.path in LONG:
         item.add_marker(pytest.mark.timeout(LONG_S))
+
+
+@pytest.fixture(scope="module")
+def warm() -> Generator[None, None, None]:
+    """Daemons and workers that these tests start have imported everything already."""
+    with warmed():
+        yield
+
+
+@pytest.fixture(scope="module")
+def warm_programs() -> Generator[None, None, None]:
+    """So have programs that they give to Python."""
+    with warmed(WarmPrograms):
+        yield
 
 
 @dataclass(frozen=True)

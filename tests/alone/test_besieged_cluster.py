@@ -29,7 +29,7 @@ from tests.scenarios.little_cluster import (
 )
 from tests.scenarios.stranger_attacks import SIEGE, Attack, Besieger
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 OPEN_FILES = 1024  # `ulimit -n` of many systems
 ROUNDS = 10  # nine times between two of them

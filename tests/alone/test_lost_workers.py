@@ -19,7 +19,7 @@ from tests.scenarios.little_cluster import (
     until,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 # Rounds as long as people's: seconds, not the milliseconds of the other scenarios. The first limit
 # is never reached, so everybody trains for seven tenths of the window. What is left of it must be

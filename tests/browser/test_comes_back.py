@@ -15,6 +15,8 @@ from tests.daa_node.cli.test_daemon import network, running, until
 from tests.daa_node.cli.test_gateway import with_gateway
 from tests.daa_node.cli.test_volunteers import JOB
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ROOT = Path(__file__).parents[2]
 AWAY = ("away: The connection is lost", "away: The gateway cannot be reached")
 LEFT_S_MAX = 15  # half of the time after which a gateway misses who has left without a word

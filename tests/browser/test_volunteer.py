@@ -17,6 +17,8 @@ from tests.daa_node.cli.test_daemon import daa_node, network, running, until
 from tests.daa_node.cli.test_gateway import with_gateway
 from tests.daa_node.cli.test_volunteers import CHECKED
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "daa_node/gateway/site"
 PAYLOAD_BYTES_MAX = 20_000_000

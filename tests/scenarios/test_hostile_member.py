@@ -23,7 +23,7 @@ from daa_node.updates.grid import BLOCK, block_count_of
 from tests.scenarios.hostile_member import HostileMember, hostile_member, stranger
 from tests.scenarios.little_cluster import TINY, LittleCluster, Node
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 WAIT_S = 240.0  # for three busy daemons on two shared cores
 HONEST = 3

@@ -30,7 +30,7 @@ from tests.scenarios.little_cluster import (
     words_in_log,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 ROUNDS_TO_COME_BACK = 2
 # A leader that is gone costs two delays of its view, a round without a member a second of grace.

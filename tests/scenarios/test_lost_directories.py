@@ -24,7 +24,7 @@ from tests.scenarios.little_cluster import (
     until,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 ROUNDS_FROZEN = 4
 

@@ -27,7 +27,7 @@ from tests.scenarios.little_cluster import (
     until,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 EPOCH_ROUNDS = AgreementConfig().epoch_rounds
 JOB = TINY.model_copy(

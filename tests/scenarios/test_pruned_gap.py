@@ -16,7 +16,7 @@ from tests.scenarios.little_cluster import (
     until,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 KEPT = 1  # restorable vertices; with a snapshot of every vertex there is never more than one delta
 AWAY_ROUNDS = 3

@@ -18,7 +18,7 @@ from tests.scenarios.little_cluster import (
     until,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 JOB = TINY.model_copy(update={"updates": UpdatesConfig()})
 

@@ -13,6 +13,8 @@ from tests.daa_node.adapters.test_trainer_process import CONFIG, lost, order, ru
 from tests.daa_node.training.hf_models import LLAMA, LORA, job_of, probed
 from tests.daa_node.training.test_frozen import bases
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 LIMIT_S = 300.0  # two starts of torch, on a machine that others share
 STARVED = CONFIG.model_copy(update={"heartbeat_timeout_s": 60.0})
 

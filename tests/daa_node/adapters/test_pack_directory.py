@@ -23,6 +23,8 @@ from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.errors import StorageFailed
 from daa_node.packs.merging import MERGED
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 KINDS = ("blocks", "certificates", "deltas", "manifests")
 T = TypeVar("T")
 Contents = dict[tuple[str, str], bytes]

@@ -34,6 +34,8 @@ from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.model_config import ModelConfig
 from daa_node.updates.compression.codec import codec_named
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ALICE, BOB = NodeId(b"a" * 32), NodeId(b"b" * 32)
 SEED = Digest(b"s" * 32)
 JOB = TrainingJob(

@@ -31,6 +31,8 @@ from tests.daa_node.adapters.test_trainer_process import (
     running,
 )
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 async def test_boundaries_are_kept_when_the_offer_is_out(tmp_path: Path) -> None:
     async with running(tmp_path) as (trainer, store, events):

@@ -18,6 +18,8 @@ from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.agreement.slots import entry_of
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 # Signs different bytes at every attempt, from the view that it finds after a restart; a line is
 # printed only for what sign() returned, as a host sends only that.
 CHILD = """

@@ -31,6 +31,9 @@ from daa_node.training.config import EvaluationConfig, InnerConfig
 from daa_node.training.data_config import DataConfig
 from daa_node.training.model_config import ModelConfig
 from daa_node.updates.config import UpdatesConfig
+from tests.warm import ANEW
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 STARTED_S = 180.0  # what a machine does in seconds that computes nothing else
 TINY = Job(
@@ -78,13 +81,12 @@ def until(node: Path, what: str, holds: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def running(node: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+def running(node: Path, *words: str, anew: bool = False) -> Iterator["subprocess.Popen[bytes]"]:
     """The daemon in `node`, or what else Python makes of `words`; it tells to the file `told`."""
     usual = ("-m", "daa_node", "run", "--with-parent", "--dir", str(node))
+    start = ANEW if anew else subprocess.Popen
     with (node / "told").open("ab") as told:
-        daemon = subprocess.Popen(
-            [sys.executable, *(words or usual)], stdin=subprocess.PIPE, stderr=told
-        )
+        daemon = start([sys.executable, *(words or usual)], stdin=subprocess.PIPE, stderr=told)
     try:
         yield daemon
     finally:
@@ -98,7 +100,7 @@ def running(node: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a network of one, whose job is done and whose daemon still runs."""
     (node,) = network(tmp_path_factory.mktemp("alone"), 1)
-    with running(node):
+    with running(node, anew=True):  # what it loads is looked at
         until(node, "job done", lambda said: said["done"])
         yield node
 

@@ -20,6 +20,8 @@ from daa_node.rounds.config import EndConfig
 from tests.daa_node.adapters.certificates import make_certificate
 from tests.daa_node.cli.test_daemon import TINY, daa_node, network, running, until
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 ENDLESS = TINY.model_copy(update={"end": EndConfig(rounds=100_000)})
 HERE, ELSEWHERE = "127.0.0.2", "127.0.0.3"  # addresses of an honest visitor and of the other one
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

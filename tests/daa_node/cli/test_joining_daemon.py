@@ -18,6 +18,8 @@ from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.rounds.trainers import TrainersConfig
 from tests.daa_node.cli.test_daemon import TINY, network, running
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PAST = 9  # rounds before anybody joins: more than two snapshots
 JOB = TINY.model_copy(
     update={

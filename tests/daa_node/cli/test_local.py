@@ -13,6 +13,8 @@ import pytest
 
 from tests.daa_node.cli.conftest import Command, make_node
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 
 def test_init_makes_keys_that_only_the_owner_reads_and_a_commented_config(
     command: Command, tmp_path: Path

@@ -30,6 +30,8 @@ from simnet.nodes.virtual.volunteer import Volunteer
 from tests.daa_node.cli.test_daemon import daa_node, network, running, until
 from tests.daa_node.cli.test_gateway import ENDLESS, with_gateway
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 JOB = ENDLESS.model_copy(update={"checkpoints": CheckpointsConfig(snapshot_every=2)})
 # every contribution is checked, by the one other node
 CHECKED = JOB.model_copy(update={"spot_checks": SpotChecksConfig(share=(1, 1))})

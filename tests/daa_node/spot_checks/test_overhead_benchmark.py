@@ -13,6 +13,8 @@ import pytest
 from daa_node.training.data_config import DataConfig
 from daa_node.training.model_config import ModelConfig
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 NODES, ROUNDS = 2, 2  # what is checked of the first is checked in the second
 ROUND_STEPS = 8  # two a segment: that there is a number matters here, not which

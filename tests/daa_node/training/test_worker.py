@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from blake3 import blake3
 
 from daa_node.training.config import TrainerConfig, TrainingJob
@@ -18,6 +19,9 @@ from daa_node.training.messages import HEARTBEAT_S, Message, Unpacker, pack
 from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_config import BuiltModule, ModuleTensor
 from tests.daa_node.training.own_modules import PACKAGE, built, job_of, write_package
+from tests.warm import ANEW
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 SAVE_AFTER_IDLE_S = 2.0  # as in the worker, which must not be imported here: it imports torch
 JOB = TrainingJob(
@@ -58,7 +62,8 @@ def worker(
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "daa_node.training.worker", "--fd", str(theirs.fileno())]
     inherited = {**os.environ, **(environment or {})}
-    popen = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=inherited)
+    start_it = ANEW if environment else subprocess.Popen  # torch reads its own when it is imported
+    popen = start_it(command, pass_fds=[theirs.fileno()], env=inherited)
     with ours, theirs, popen as process:
         theirs.close()
         line = Line(ours)

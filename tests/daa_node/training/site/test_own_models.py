@@ -24,6 +24,8 @@ from tests.daa_node.training.site.test_site import (
 )
 from tests.daa_node.training.test_worker import train, worker
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SCALE = """
 def extra(self):
     self.scale = nn.Parameter(torch.tensor(2.0), requires_grad=False)

@@ -35,6 +35,8 @@ from daa_node.updates.grid import to_float32
 from tests.daa_node.training.own_modules import PACKAGE, access, built, job_of, write_package
 from tests.daa_node.training.test_worker import train, worker
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SITE = TrainerConfig(devices=("cpu", "cpu"), niceness=0)
 FLOOR = 5e-4  # what every check tolerates at least; see spot_checks/calibration
 STEPS, SEGMENT_STEPS = 6, 4

@@ -153,6 +153,13 @@ def test_a_miscounted_quorum_is_found(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 MEMBERS = [script for script in safe() if script.changes]
+# Which attack has found it before: it is played first, and the others only if it does not.
+FINDERS = {
+    "leaver still counts": "twin-leaves-and-returns",
+    "old quorum after the boundary": "twin-gains-stake",
+    "rotation leaves the old key its seat": "heir-is-a-twin",
+    "new committee one epoch early": "twin-leaves",
+}
 
 
 @pytest.mark.long
@@ -161,7 +168,7 @@ def test_attacks_on_changing_members_find_who_counts_the_wrong_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     OF_MEMBERS[name].plant(monkeypatch)
-    assert found(MEMBERS) is not None
+    assert found(sorted(MEMBERS, key=lambda script: script.name != FINDERS[name])) is not None
 
 
 def test_too_many_twins_in_any_committee_to_come_are_too_many() -> None:
