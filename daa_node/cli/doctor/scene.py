@@ -54,6 +54,7 @@ class Scene:
     runs: str | None = None  # the pid of the daemon that has this directory
     # What it says of itself; empty if none runs, or if it does not answer.
     status: Mapping[str, Any] = field(default_factory=dict)
+    peers: tuple[Mapping[str, Any], ...] = ()  # whom it knows, as it says
     log: Log = ()  # the newest events of the last run, oldest first
     # Of "directory", "config", "keys", "genesis", "identity": the sentence that `run` ends with.
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -79,10 +80,23 @@ def open_scene(root: Path, config_path: Path | None, host: Host) -> Scene:
     made = tried("genesis", lambda: read_genesis(directory.genesis))
     runs = tried("identity", directory.holder)
     status: Mapping[str, Any] | None = None
+    peers: Mapping[str, Any] | None = None
     if runs is not None:
         status = tried("status", lambda: control_socket.ask(directory.control, "status"))
-    log = newest_events(directory.events)
-    return Scene(directory, host, config, keys, made, runs, status or {}, log, faults)
+    if status is not None:
+        peers = tried("peers", lambda: control_socket.ask(directory.control, "peers"))
+    return Scene(
+        directory=directory,
+        host=host,
+        config=config,
+        keys=keys,
+        made=made,
+        runs=runs,
+        status=status or {},
+        peers=tuple((peers or {}).get("peers", ())),
+        log=newest_events(directory.events),
+        faults=faults,
+    )
 
 
 def newest_events(path: Path) -> Log:

@@ -95,10 +95,10 @@ def test_where_all_is_well_the_command_ends_with_no_error(
     said = json.loads(capsys.readouterr().out)
     assert said["ok"] is True
     assert {finding["level"] for finding in said["findings"]} == {"ok", "unmeasured"}
-    assert {finding["check"] for finding in said["findings"]} == {*CHECKS, "clock"}
+    assert {finding["check"] for finding in said["findings"]} == {*CHECKS, "clock", "reach"}
     assert doctor(root, None, as_json=False, host=ROOMY)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(CHECKS) + 2  # the clock's, and what it comes to
+    assert len(lines) == len(CHECKS) + 3  # the clock's, the reach, and what it comes to
 
 
 async def test_a_daemon_in_another_chain_than_the_genesis_names_is_an_error(
