@@ -16,6 +16,7 @@ from daa_node.cli.join_commands import join_app
 from daa_node.cli.options import HERE, Directory, Json, Which
 from daa_node.cli.service import service_app
 from daa_node.cli.trainers import trainers_app
+from daa_node.cli.watch_commands import watch_app
 from daa_node.errors import NodeError, UserError
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ validators_app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings of a node.")
 app.add_typer(join_app)
+app.add_typer(watch_app)
 app.add_typer(genesis_app, name="genesis")
 checkpoint_app.add_typer(history_app)
 app.add_typer(checkpoint_app, name="checkpoint")
@@ -53,12 +55,9 @@ def main() -> None:
         if not __debug__:
             raise UserError("python -O removes the checks that keep this program honest: leave it")
         app()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
     except NodeError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(error.exit_code if isinstance(error, UserError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
@@ -223,27 +222,6 @@ def run(
     from daa_node.cli.compose import run_daemon
 
     run_daemon(directory, config, tuple(join or ()), with_parent)
-
-
-@app.command()
-def doctor(
-    directory: Directory = HERE,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Say what is wrong with this node, and what to do.
-
-    It looks at the directory, the settings, ports, disk, limits, logs and the device, and tries
-    once to reach each known node. It changes nothing, and may be asked while the daemon runs. Exit
-    code: 1 if there is an error, else 0.
-    """
-    from daa_node.cli.doctor.command import doctor as look
-
-    if not look(directory, config, as_json):
-        raise typer.Exit(1)
 
 
 @app.command()
