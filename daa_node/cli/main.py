@@ -57,6 +57,8 @@ def main() -> None:
         app()
     except NodeError as error:
         print(f"error: {error}", file=sys.stderr)
+        for fact in getattr(error, "__notes__", ()):
+            print(f"found: {fact}", file=sys.stderr)
         raise SystemExit(error.exit_code if isinstance(error, UserError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
@@ -220,8 +222,10 @@ def run(
     SIGHUP makes it read again the settings that may change.
     """
     from daa_node.cli.compose import run_daemon
+    from daa_node.cli.doctor.explained import explained
 
-    run_daemon(directory, config, tuple(join or ()), with_parent)
+    with explained(directory):
+        run_daemon(directory, config, tuple(join or ()), with_parent)
 
 
 @app.command()
