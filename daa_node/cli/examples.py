@@ -26,6 +26,7 @@ EXAMPLES: Mapping[str, str] = {
     "rounds": "daa-node rounds --dir alice",
     "logs": "daa-node logs --follow -n 20 --dir alice",
     "doctor": "daa-node doctor --bundle alice.tar.gz --dir alice",
+    "top": "daa-node top --dir alice",
     "drain": "daa-node drain --dir bob",
     "validators": "daa-node validators --dir alice",
     "validators propose": "daa-node validators propose join --stake 2 --dir carol",

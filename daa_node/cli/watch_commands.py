@@ -1,4 +1,4 @@
-"""`daa-node doctor`: what is wrong with a node.
+"""`daa-node doctor` and `daa-node top`: how a node stands, and what is wrong with it.
 
 As in `main`, commands import what they need when they run.
 """
@@ -39,3 +39,16 @@ def doctor(
 
     if not look(directory, config, as_json, bundle=bundle):
         raise typer.Exit(1)
+
+
+@watch_app.command()
+def top(directory: Directory = HERE) -> None:
+    """Watch the running node in a terminal.
+
+    Phase and why, the round, the loss, who is waited for, peers, contributions and the newest
+    decisions, drawn anew with each event. It waits for a daemon that stops, and goes on when it is
+    back. q or Ctrl-C ends it. Where there is no terminal it prints once.
+    """
+    from daa_node.cli.top.command import top as watch
+
+    watch(directory)
