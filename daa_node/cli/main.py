@@ -214,6 +214,9 @@ def run(
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="End when standard input ends.")
     ] = False,
+    supervise: Annotated[
+        bool, typer.Option("--supervise", help="Start it again when it crashes, without systemd.")
+    ] = False,
 ) -> None:
     """Run the node until it is stopped.
 
@@ -221,8 +224,14 @@ def run(
     it has. Ctrl-C or SIGTERM lets it finish its round and stop. The same again stops it at once.
     SIGHUP makes it read again the settings that may change.
     """
-    from daa_node.cli.compose import run_daemon
     from daa_node.cli.doctor.explained import explained
+
+    if supervise:
+        from daa_node.cli.supervise import supervise as watch_over
+
+        watch_over(directory, config, tuple(join or ()), with_parent)
+        return
+    from daa_node.cli.compose import run_daemon
 
     with explained(directory):
         run_daemon(directory, config, tuple(join or ()), with_parent)

@@ -12,6 +12,7 @@ Source: systemd.service(5), systemd.exec(5), systemd.syntax(7).
 import os
 import pwd
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from daa_node.cli.options import HERE, Directory
 WRITTEN_BY = "# Written by `daa-node service install`; changes belong in `systemctl edit`.\n"
 UNIT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SYSTEM_UNITS = Path("/etc/systemd/system")
+SYSTEMD_RUNS = Path("/run/systemd/system")  # as sd_booted(3) has it
 # A drain takes 23 s at most, and then the newest state is written.
 STOP_S_MAX = 90
 # Of a trio loop that runs: it yields many times a second. A disk may hold it up for a while.
@@ -167,6 +169,11 @@ def install(
     report.put(f"  {control} enable --now {name}")
     if not of_system:
         report.put("  loginctl enable-linger    # so that it runs while you are logged out")
+    if not SYSTEMD_RUNS.is_dir():
+        report.note(
+            "note: systemd does not run this host, so nothing reads that unit. To have the node "
+            f"started again without it: daa-node run --supervise --dir {shlex.quote(str(root))}"
+        )
 
 
 def _owner_of(root: Path) -> str:
