@@ -39,6 +39,7 @@ class Host:
     files_max: Callable[[], int] = host_looks.files_max
     thread_room: Callable[[], ThreadRoom | None] = host_looks.thread_room
     port_holder: Callable[[int], str | None] = host_looks.port_holder
+    is_stopped: Callable[[int], bool] = host_looks.is_stopped
     device: Callable[[TrainerConfig], str] = probe_device
 
 
@@ -81,7 +82,9 @@ def open_scene(root: Path, config_path: Path | None, host: Host) -> Scene:
     runs = tried("identity", directory.holder)
     status: Mapping[str, Any] | None = None
     peers: Mapping[str, Any] | None = None
-    if runs is not None:
+    if runs is not None and runs.isdecimal() and host.is_stopped(int(runs)):
+        faults["status"] = f"process {runs} is stopped: `kill -CONT {runs}` lets it go on"
+    elif runs is not None:
         status = tried("status", lambda: control_socket.ask(directory.control, "status"))
     if status is not None:
         peers = tried("peers", lambda: control_socket.ask(directory.control, "peers"))

@@ -11,6 +11,7 @@ from typing import Any
 
 from daa_node.observability import events as names
 
+CONTRIBUTE = ("validator", "trainer")  # of the parts that a node can have
 NEWS_MAX = 64  # lines kept; a screen shows a few
 # Events that a person should see beside decisions, and the field that tells why.
 TROUBLES: Mapping[str, str] = {
@@ -55,6 +56,7 @@ class Board:
     news: deque[News] = field(default_factory=lambda: deque(maxlen=NEWS_MAX))
     open_round: int | None = None
     opened_ts: float = 0.0
+    asked_ts: float | None = None  # since when an answer is waited for
     held: set[str] = field(default_factory=set)  # whose update of that round a quorum holds
 
     def begin(self) -> None:
@@ -89,13 +91,12 @@ class Board:
         """Ids of contributors that are here and whose update a quorum does not hold yet."""
         if self.open_round is None or self.status is None:
             return []
-        parts = ("validator", "trainer")
         here = [
             str(p.get("node_id"))
             for p in self.peers
-            if p.get("connected") and p.get("part") in parts
+            if p.get("connected") and p.get("part") in CONTRIBUTE
         ]
-        if self.status.get("part") in parts:
+        if self.status.get("part") in CONTRIBUTE:
             here.insert(0, str(self.status.get("node_id")))
         return [node for node in here if node not in self.held]
 

@@ -9,7 +9,6 @@
 A daemon that stops is told of, and asked for again until it is back.
 """
 
-import shutil
 import signal
 import sys
 import time
@@ -101,8 +100,7 @@ class Watch:
 
     async def _draw(self) -> None:
         while True:
-            size = shutil.get_terminal_size()
-            room = Room(size.columns, size.lines, self._blocks)
+            room = Room(*screen.size(sys.stdout), self._blocks)
             screen.draw(sys.stdout, lines(self._board, room, time.time()))
             with trio.move_on_after(DRAWN_EACH_S):
                 await self._changed.wait()
@@ -132,7 +130,9 @@ class Watch:
 
     async def _ask(self) -> None:
         while True:
+            self._board.asked_ts = time.time()
             answer = await self._answer("status")
+            self._board.asked_ts = None
             if answer is not None:
                 self._board.status = answer
                 if answer.get("height") != self._height:

@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from daa_node.cli import remote, report
-from daa_node.cli.top.board import Board
+from daa_node.cli.top.board import CONTRIBUTE, Board
 
 LABEL = 9  # characters of a label and the space behind it
 LOSSES_SHOWN = 40
@@ -19,6 +19,7 @@ NEWS_PIPED, NEWS_LEAST = 6, 3  # where there is room, as many as it takes
 WHY_LINES_MAX = 3
 BAR_MAX = 20
 AWAITED_NAMED_MAX = 4
+SILENT_S = 3.0  # without an answer: a daemon is busy at times
 ID_SHOWN = 8  # digits, as far as a person compares them
 WIDE_SPARKS, PLAIN_SPARKS = "▁▂▃▄▅▆▇█", "_.-=+*#@"
 # Of peers, what matters most first: what has no room is left out from the right.
@@ -47,13 +48,14 @@ def lines(board: Board, room: Room, now_ts: float) -> list[str]:
 
 
 def _head(board: Board, now_ts: float) -> list[str]:
-    moment = datetime.fromtimestamp(now_ts).strftime("%H:%M:%S")
+    told = f"daa-node top {board.root}  {datetime.fromtimestamp(now_ts):%H:%M:%S}"
+    if board.asked_ts is not None and now_ts - board.asked_ts >= SILENT_S:
+        told += f"  SILENT for {now_ts - board.asked_ts:.0f} s"
     status = board.status
     if status is None:
-        return [f"daa-node top {board.root}  {moment}"]
+        return [told]
     node, chain = str(status.get("node_id"))[:ID_SHOWN], str(status.get("chain_id"))[:ID_SHOWN]
-    told = f"daa-node top {board.root}  {moment}  node {node}  chain {chain}"
-    return [f"{told}  pid {status.get('pid')}"]
+    return [f"{told}  node {node}  chain {chain}  pid {status.get('pid')}"]
 
 
 def _standing(board: Board, room: Room, now_ts: float) -> list[str]:
@@ -169,8 +171,12 @@ def _health(board: Board) -> list[str]:
 
 
 def _peers(board: Board, room: Room, rows: int | None) -> list[str]:
-    """A table in `rows` lines at most, an empty one behind it; who is connected first."""
-    peers = sorted(board.peers, key=lambda peer: not peer.get("connected"))
+    """A table in `rows` lines at most, an empty one behind it; who is connected first.
+
+    Of those that are away, contributors alone: guests come and go.
+    """
+    known = [p for p in board.peers if p.get("connected") or p.get("part") in CONTRIBUTE]
+    peers = sorted(known, key=lambda peer: not peer.get("connected"))
     if not peers or (rows is not None and rows < 3):
         return []
     shown = peers if rows is None or len(peers) <= rows - 2 else peers[: rows - 3]

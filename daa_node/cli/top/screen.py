@@ -18,11 +18,21 @@ HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 DUMB = ("", "dumb")  # of TERM: what knows no cursor
 NO_CHARACTER = b"\0"  # _POSIX_VDISABLE, on Linux and macOS alike for c_cc
 KEY_BYTES_MAX = 64
+USUAL_SIZE = (80, 24)  # of one that does not say
 
 
 def is_screen() -> bool:
     """Whether standard output is a terminal that can be drawn on."""
     return sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB
+
+
+def size(out: TextIO) -> tuple[int, int]:
+    """Columns and rows, as they are now: COLUMNS of the environment may be from before."""
+    try:
+        columns, rows = os.get_terminal_size(out.fileno())
+    except (OSError, ValueError):  # not a terminal any more
+        return USUAL_SIZE
+    return (columns or USUAL_SIZE[0]), (rows or USUAL_SIZE[1])
 
 
 def has_blocks(stream: TextIO) -> bool:

@@ -141,6 +141,15 @@ async def test_a_daemon_that_holds_the_directory_is_named_by_its_pid(tmp_path: P
     assert "no daemon is running" in cause or "did not answer" in cause
 
 
+async def test_of_a_daemon_that_is_stopped_no_answer_is_waited_for(tmp_path: Path) -> None:
+    root = made_node(tmp_path / "n")
+    with DataDirectory(root).locked():
+        host = replace(ROOMY, is_stopped=lambda pid: pid == os.getpid())
+        level, cause, _ = await only("identity", root, host)
+    assert level == "warning"
+    assert f"process {os.getpid()} is stopped: `kill -CONT" in cause
+
+
 async def test_keys_that_sign_elsewhere_are_an_error(tmp_path: Path) -> None:
     root = made_node(tmp_path / "n")
     event = {"ts": 1.0, "name": "key_elsewhere", "why": "a Rejoin that is not ours"}

@@ -111,6 +111,22 @@ def test_without_a_daemon_it_says_why_and_draws_nothing_of_it() -> None:
     assert any("decision 8" in line for line in told)
 
 
+def test_guests_that_have_left_take_no_line_and_contributors_do() -> None:
+    board = full_board()
+    board.peers = [*board.peers, peer("ee" * 32, connected=False, part="observer")]
+    told = "\n".join(drawn(board, 80, 40))
+    assert "bbbbbbbb  away" in told
+    assert "eeeeeeee" not in told
+
+
+def test_a_daemon_that_does_not_answer_is_told_as_silent() -> None:
+    board = full_board()
+    board.asked_ts = 99.0
+    assert "SILENT" not in drawn(board, 80, 24)[0]
+    board.asked_ts = 90.0
+    assert "SILENT for 10 s" in drawn(board, 80, 24)[0]
+
+
 def test_what_others_say_moves_no_cursor_and_rings_no_bell() -> None:
     board = full_board()
     board.news.append(News(99.0, "peer\x1b[2J\x07", "line\nline\u202e"))

@@ -72,3 +72,15 @@ def test_a_pipe_and_a_dumb_terminal_are_no_screen(
     monkeypatch.setattr("sys.stdout", io.StringIO())
     monkeypatch.setenv("TERM", "xterm")
     assert not screen.is_screen()
+
+
+def test_the_size_is_that_of_the_terminal_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, terminal: tuple[int, int]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "7")
+    termios.tcsetwinsize(terminal[1], (33, 44))
+    with os.fdopen(os.dup(terminal[1]), "w") as out:
+        assert screen.size(out) == (44, 33)
+        termios.tcsetwinsize(terminal[1], (0, 0))  # as a serial line has it
+        assert screen.size(out) == screen.USUAL_SIZE
+    assert screen.size(io.StringIO()) == screen.USUAL_SIZE
