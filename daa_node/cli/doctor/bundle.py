@@ -47,7 +47,7 @@ README = """\
 What `daa-node doctor --bundle` wrote. It holds no key, no token and no invite. Taken out were also
 paths, public addresses, names of hosts, and the name of the user. What stands for them:
 <secret> <invite> <dir> (the directory of the node) <home> <packages> <path> <host> <user>
-<ip-N> <host-N>
+<ip-N> <host-N> <mail>
 
 Ids of nodes, peers, vertices and chains stay: everybody in the network knows them. So do words
 that other nodes have sent. Look through it before you send it.
@@ -65,7 +65,7 @@ def check_new(path: Path) -> None:
 
 def members_of(scene: Scene, findings: Sequence[Finding]) -> dict[str, bytes]:
     """By name; of what is no node's directory the findings alone."""
-    redactor = redactor_of(scene.directory, scene.config)
+    redactor = redactor_of(scene.directory, scene.config, scene.made)
     members = {
         "about.json": _json(redactor, _about()),
         "findings.json": _json(redactor, [asdict(finding) for finding in findings]),

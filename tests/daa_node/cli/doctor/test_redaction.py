@@ -10,6 +10,7 @@ from daa_node.adapters.token_files import ADMIN_NAME, READ_NAME, open_tokens
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.doctor.redaction import Redactor, redactor_of, secrets_of
 from daa_node.config import NodeConfig
+from daa_node.network.config import NetworkConfig
 from daa_node.network.invite_text import Invite, encode_invite
 from tests.daa_node.network.neighbours import CHAIN, KEYS
 
@@ -23,7 +24,7 @@ INVITE = encode_invite(Invite(CHAIN, KEYS[0].node_id, b"sixteen byte tok", ("nod
         (f"join {INVITE} now", "join <invite> now"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer <secret>"),
         ('{"token": "abc", "n": 1}', '{"token": "<secret>", "n": 1}'),
-        ("http://ann:pass@proxy.example/", "http://<secret>@proxy.example/"),
+        ("http://ann:pass@proxy.example/", "http://<secret>@<host-1>/"),
         (
             "-----BEGIN PRIVATE KEY-----\nMIGH\n-----END PRIVATE KEY-----\nrest",
             "<secret>\nrest",
@@ -36,6 +37,10 @@ INVITE = encode_invite(Invite(CHAIN, KEYS[0].node_id, b"sixteen byte tok", ("nod
         ),
         ("/ip4/8.8.8.8/tcp/4001/p2p/12D3Koo", "/ip4/<ip-1>/tcp/4001/p2p/12D3Koo"),
         ("/ip6/2a00:1450::1/tcp/4001", "/ip6/<ip-1>/tcp/4001"),
+        ("see ~/notes/of ann and ~ann/x", "see <path> ann and <path>"),
+        ("export HF=hf_abcdefghijklmnopqrstuv", "export HF=<secret>"),
+        ("write to ann.lee@mail.example.org.", "write to <mail>."),
+        ("at https://node.example:443/page", "at https://<host-1>:443/page"),
         ("8.8.8.8 and 9.9.9.9 and 8.8.8.8", "<ip-1> and <ip-2> and <ip-1>"),
         ("/dns4/node.example/tcp/4001", "/dns4/<host-1>/tcp/4001"),
     ],
@@ -62,8 +67,31 @@ def test_what_helps_and_harms_nobody_stays(text: str) -> None:
 
 
 def test_values_are_redacted_by_name_and_by_what_they_hold() -> None:
-    told = PLAIN.value({"api_token": "x", "tokens": 5, "deep": [{"at": "/a/b/c"}], "token": None})
-    assert told == {"api_token": "<secret>", "tokens": 5, "deep": [{"at": "<path>"}], "token": None}
+    told = PLAIN.value(
+        {"api_token": "x", "of.token": "y", "tokens": 5, "deep": [{"at": "/a/b/c"}], "token": None}
+    )
+    assert told == {
+        "api_token": "<secret>",
+        "of.token": "<secret>",
+        "tokens": 5,
+        "deep": [{"at": "<path>"}],
+        "token": None,
+    }
+
+
+def test_hosts_are_known_by_the_name_of_their_field() -> None:
+    told = Redactor((), {}, {}).value(
+        {"host": "node.example", "api.hosts": ["Node.example", "localhost", "127.0.0.1:80"]}
+    )
+    assert told == {"host": "<host-1>", "api.hosts": ["<host-1>", "localhost", "127.0.0.1:80"]}
+
+
+def test_hosts_of_the_settings_are_known_wherever_they_stand(tmp_path: Path) -> None:
+    network = NetworkConfig(bootstrap=("node.example:4001",))
+    config = NodeConfig().model_copy(update={"network": network})
+    redactor = redactor_of(DataDirectory(tmp_path), config)
+    assert redactor.text("Node.example did not answer") == "<host-1> did not answer"
+    assert redactor.text("/dns/node.example/tcp/4001") == "/dns/<host-1>/tcp/4001"
 
 
 def test_a_secret_of_the_directory_is_found_in_hex_and_in_base64(tmp_path: Path) -> None:
