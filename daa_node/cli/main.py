@@ -38,8 +38,8 @@ validators_app = typer.Typer(
     invoke_without_command=True, help="Show who votes and which changes wait, or ask for one."
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings of a node.")
-app.add_typer(join_app)
 app.add_typer(watch_app)
+app.add_typer(join_app)
 app.add_typer(genesis_app, name="genesis")
 checkpoint_app.add_typer(history_app)
 app.add_typer(checkpoint_app, name="checkpoint")

@@ -36,10 +36,10 @@ class Host:
 
     free_bytes: Callable[[Path], int] = host_looks.free_bytes
     disk_pace: Callable[[Path], DiskPace] = host_looks.disk_pace
+    is_stopped: Callable[[int], bool] = host_looks.is_stopped
     files_max: Callable[[], int] = host_looks.files_max
     thread_room: Callable[[], ThreadRoom | None] = host_looks.thread_room
     port_holder: Callable[[int], str | None] = host_looks.port_holder
-    is_stopped: Callable[[int], bool] = host_looks.is_stopped
     device: Callable[[TrainerConfig], str] = probe_device
 
 
