@@ -110,7 +110,7 @@ class Watch:
     async def _follow(self) -> None:
         while True:
             self._is_anew = True
-            with suppress(UserError, ValueError):  # it is gone: whoever asks says why
+            with suppress(UserError, ValueError, OSError):  # it is gone: whoever asks says why
                 await trio.to_thread.run_sync(
                     self._daemon.follow, self._heard_in_a_thread, abandon_on_cancel=True
                 )
@@ -157,7 +157,8 @@ class Watch:
     async def _answer(self, command: str) -> Mapping[str, Any] | None:
         try:
             return await trio.to_thread.run_sync(self._daemon.ask, command, abandon_on_cancel=True)
-        except (UserError, ValueError) as fault:  # ValueError: what answers is no daemon of ours
+        # ValueError: what answers is no daemon of ours. OSError: this host is short of something
+        except (UserError, ValueError, OSError) as fault:
             self._board.gone(str(fault))
             self._height = None
             return None

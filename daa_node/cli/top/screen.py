@@ -16,7 +16,6 @@ BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrappi
 END = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 DUMB = ("", "dumb")  # of TERM: what knows no cursor
-NO_CHARACTER = b"\0"  # _POSIX_VDISABLE, on Linux and macOS alike for c_cc
 KEY_BYTES_MAX = 64
 USUAL_SIZE = (80, 24)  # of one that does not say
 
@@ -50,7 +49,7 @@ def opened(out: TextIO, keys: int | None) -> Iterator[None]:
     before = None if keys is None else termios.tcgetattr(keys)
     try:
         if keys is not None:
-            termios.tcsetattr(keys, termios.TCSADRAIN, _by_key(termios.tcgetattr(keys)))
+            termios.tcsetattr(keys, termios.TCSADRAIN, _by_key(keys))
         _write(out, BEGIN)
         yield
     finally:
@@ -75,11 +74,11 @@ def pressed(keys: int) -> str:
         return ""
 
 
-def _by_key(attributes: list[Any]) -> list[Any]:
-    """As `tcgetattr` gives them."""
-    *flags, local, in_speed, out_speed, characters = attributes
+def _by_key(keys: int) -> list[Any]:
+    """What the terminal is set to now, but for what is to differ."""
+    *flags, local, in_speed, out_speed, characters = termios.tcgetattr(keys)
     for index in (termios.VSUSP, termios.VQUIT):
-        characters[index] = NO_CHARACTER
+        characters[index] = bytes([os.fpathconf(keys, "PC_VDISABLE")])  # 0, and 255 on macOS
     characters[termios.VMIN], characters[termios.VTIME] = 1, 0
     local &= ~(termios.ICANON | termios.ECHO)
     return [*flags, local, in_speed, out_speed, characters]

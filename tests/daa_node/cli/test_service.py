@@ -151,3 +151,13 @@ def test_a_system_unit_runs_as_the_owner_and_never_as_root(command: Command, nod
     assert "belongs to root" in done.err
     os.chown(node, 4321, 4321)
     assert "\nUser=4321\n" in command(*words).out
+
+
+def test_where_systemd_does_not_run_it_is_told_what_does_its_work(
+    command: Command, node: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("service", "install", "--user", "--dir", node)
+    monkeypatch.setattr("daa_node.cli.service.SYSTEMD_RUNS", tmp_path / "none")
+    assert f"daa-node run --supervise --dir {node}" in command(*words).err
+    monkeypatch.setattr("daa_node.cli.service.SYSTEMD_RUNS", tmp_path)
+    assert command(*words).err == ""

@@ -37,7 +37,8 @@ def test_the_terminal_is_as_it_was_also_after_a_failure(terminal: tuple[int, int
     assert isinstance(during, list)
     assert not during[3] & (termios.ICANON | termios.ECHO)
     assert during[3] & termios.ISIG  # Ctrl-C is a signal
-    assert during[6][termios.VSUSP] == during[6][termios.VQUIT] == b"\0"
+    off = bytes([os.fpathconf(theirs, "PC_VDISABLE")])
+    assert during[6][termios.VSUSP] == during[6][termios.VQUIT] == off
     assert termios.tcgetattr(theirs) == before
     assert out.getvalue() == screen.BEGIN + screen.END
 
