@@ -11,7 +11,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,9 +49,10 @@ def explained(root: Path, looks: Looks = LOOKS) -> Iterator[None]:
     try:
         yield
     except NodeError as error:
-        fact = fact_behind(str(error), root, looks)
-        if fact is not None:
-            error.add_note(fact)
+        with suppress(OSError):  # a look that fails must not hide the error
+            fact = fact_behind(str(error), root, looks)
+            if fact is not None:
+                error.add_note(fact)
         raise
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,11 +98,21 @@ def test_most_messages_stay_as_they_are(tmp_path: Path) -> None:
         assert fact_behind(message, tmp_path) is None
 
 
+def _fails(_asked: object) -> Any:
+    raise PermissionError(errno.EACCES, "not ours to look at")
+
+
 def test_the_error_goes_on_with_its_note(tmp_path: Path) -> None:
     looks = replace(QUIET, disk_left=lambda path: DiskLeft(5, 5))
     with pytest.raises(StorageFailed, match="cannot write x") as told, explained(tmp_path, looks):
         raise StorageFailed(FULL)
     assert len(told.value.__notes__) == 1
+    with pytest.raises(StorageFailed), explained(tmp_path, replace(QUIET, disk_left=_fails)):
+        raise StorageFailed(FULL)
+    message = str(cannot_listen("/ip4/0.0.0.0/tcp/4001", TAKEN))
+    blind = replace(QUIET, port_holder=_fails)
+    with pytest.raises(UserError, match="cannot listen"), explained(tmp_path, blind):
+        raise UserError(message)
     with pytest.raises(UserError) as plain, explained(tmp_path, looks):
         raise UserError("something else")
     assert not hasattr(plain.value, "__notes__")
