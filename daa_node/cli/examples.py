@@ -37,6 +37,7 @@ EXAMPLES: Mapping[str, str] = {
     "trainers retire": "daa-node trainers retire NODE_ID --dir alice",
     "trainers enroll": "daa-node trainers enroll --dir finn",
     "service install": "daa-node service install --user --dir alice",
+    "service remove": "daa-node service remove --user",
     "checkpoint list": "daa-node checkpoint list --dir alice",
     "checkpoint show": "daa-node checkpoint show tip --dir alice",
     "checkpoint verify": "daa-node checkpoint verify --trust 5b0e91 --dir alice",
