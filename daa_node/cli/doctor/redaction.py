@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from daa_node import config as node_config
 from daa_node.adapters.token_files import ADMIN_NAME, READ_NAME
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.config import NodeConfig
@@ -154,7 +155,8 @@ def redactor_of(
     if config is not None:
         for path in _paths_in(config.model_dump()):
             places.setdefault(str(path), PATH)
-        keys = [root / name for name in (config.gateway.tls_key,) if name is not None]
+        named = [value for path, value in node_config.values(config) if path[-1].endswith("key")]
+        keys = [root / value for value in named if isinstance(value, str)]
     told = {path: name for path, name in places.items() if len(path) >= PATH_CHARACTERS_MIN}
     hosts = _hosts_in(config, made)
     return Redactor(secrets_of(directory, keys), told, _names_of_this_host(), hosts)

@@ -120,6 +120,14 @@ def test_paths_of_settings_are_taken_out_whole_with_their_blanks(tmp_path: Path)
     )
 
 
+def test_the_key_of_a_certificate_is_a_secret_wherever_it_lies(tmp_path: Path) -> None:
+    body = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"
+    (tmp_path / "key.pem").write_text(f"-----BEGIN PRIVATE KEY-----\n{body}\n")
+    gateway = NodeConfig().gateway.model_copy(update={"tls_key": str(tmp_path / "key.pem")})
+    config = NodeConfig().model_copy(update={"gateway": gateway})
+    assert redactor_of(DataDirectory(tmp_path / "n"), config).text(f"a {body} b") == "a <secret> b"
+
+
 def test_names_are_taken_out_as_whole_words_alone() -> None:
     redactor = Redactor((), {}, {"annabel": "<user>"})
     assert redactor.text("Annabel's, annabel2, by annabel") == "<user>'s, annabel2, by <user>"
