@@ -33,6 +33,14 @@ class DiskPace:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskLeft:
+    """What a file system gives to who is not root; `files_left` None where it counts no files."""
+
+    bytes_left: int
+    files_left: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadRoom:
     """How many threads may come beside those that are there."""
 
@@ -66,6 +74,13 @@ def free_bytes(directory: Path) -> int:
     """What the file system there gives to who is not root. Raises OSError."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
+
+
+def disk_left(path: Path) -> DiskLeft:
+    """Raises OSError."""
+    found = os.statvfs(path)
+    files_left = found.f_favail if found.f_files else None
+    return DiskLeft(found.f_bavail * found.f_frsize, files_left)
 
 
 def held_bytes(directories: list[Path]) -> int:
@@ -111,6 +126,15 @@ def _listening(table: str, port: int) -> Iterator[str]:
         fields = line.split()
         if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
             yield fields[9]
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether that process waits for SIGCONT; False where the system does not tell."""
+    try:
+        state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError, UnicodeDecodeError):
+        return False
+    return state in ("T", "t")
 
 
 def files_max() -> int:

@@ -128,6 +128,14 @@ class DataDirectory:
 
     def check(self) -> None:
         """Raise UserError unless this is a node's directory that this program can read."""
+        try:
+            self._check()
+        except OSError as failure:  # of another user, or on a disk that fails
+            raise UserError(
+                f"cannot look into {self.root}: {failure.strerror}; run daa-node as the owner of it"
+            ) from None
+
+    def _check(self) -> None:
         if not self.root.is_dir():
             raise UserError(f"there is no node in {self.root}: make one with `daa-node init`")
         self._check_whole()
@@ -191,8 +199,11 @@ class DataDirectory:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise self.in_use(_pid_in(descriptor)) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            try:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            except OSError as failure:
+                raise StorageFailed(f"cannot write {self.lock}: {failure.strerror}") from failure
             yield
             os.ftruncate(descriptor, 0)
         finally:

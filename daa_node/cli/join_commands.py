@@ -73,6 +73,8 @@ def join(
     goes on where it stopped; so does `daa-node run`.
     """
     from daa_node.cli import join as joins
+    from daa_node.cli.doctor.explained import explained
 
     wanted = joins.Wanted(directory, yes, trust, role, with_parent)
-    joins.join(" ".join(invite), wanted)
+    with explained(directory):
+        joins.join(" ".join(invite), wanted)

@@ -136,6 +136,12 @@ class Visit:
         """Who answers, as its own signature proves."""
         return self._directory.node_of(self.peer_id)
 
+    @property
+    def clock_off_s(self) -> float | None:
+        """How far its clock is ahead of ours, as its hello tells."""
+        standing = self._directory.standing(self.peer_id)
+        return None if standing is None else standing.clock_off_s
+
     async def ask(self, name: str, body: bytes, bytes_max: int, timeout_s: float = 30.0) -> bytes:
         """Raises Unavailable and PeerFault."""
         return await self._requests.ask(self.peer_id, name, body, bytes_max, timeout_s)

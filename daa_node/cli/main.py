@@ -17,6 +17,7 @@ from daa_node.cli.options import HERE, Directory, Json, Which
 from daa_node.cli.past_commands import past_app
 from daa_node.cli.service import service_app
 from daa_node.cli.trainers import trainers_app
+from daa_node.cli.watch_commands import watch_app
 from daa_node.errors import NodeError, UserError
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ validators_app = typer.Typer(
     invoke_without_command=True, help="Show who votes and which changes wait, or ask for one."
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings of a node.")
+app.add_typer(watch_app)
 app.add_typer(join_app)
 app.add_typer(past_app)
 app.add_typer(genesis_app, name="genesis")
@@ -55,12 +57,11 @@ def main() -> None:
         if not __debug__:
             raise UserError("python -O removes the checks that keep this program honest: leave it")
         app()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
     except NodeError as error:
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        for fact in getattr(error, "__notes__", ()):
+            print(f"found: {fact}", file=sys.stderr)
+        raise SystemExit(error.exit_code if isinstance(error, UserError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
@@ -215,6 +216,9 @@ def run(
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="End when standard input ends.")
     ] = False,
+    supervise: Annotated[
+        bool, typer.Option("--supervise", help="Start it again when it crashes, without systemd.")
+    ] = False,
 ) -> None:
     """Run the node until it is stopped.
 
@@ -222,30 +226,17 @@ def run(
     it has. Ctrl-C or SIGTERM lets it finish its round and stop. The same again stops it at once.
     SIGHUP makes it read again the settings that may change.
     """
+    from daa_node.cli.doctor.explained import explained
+
+    if supervise:
+        from daa_node.cli.supervise import supervise as watch_over
+
+        watch_over(directory, config, tuple(join or ()), with_parent)
+        return
     from daa_node.cli.compose import run_daemon
 
-    run_daemon(directory, config, tuple(join or ()), with_parent)
-
-
-@app.command()
-def doctor(
-    directory: Directory = HERE,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Say what is wrong with this node, and what to do.
-
-    It looks at the directory, the settings, ports, disk, limits, logs and the device, and tries
-    once to reach each known node. It changes nothing, and may be asked while the daemon runs. Exit
-    code: 1 if there is an error, else 0.
-    """
-    from daa_node.cli.doctor.command import doctor as look
-
-    if not look(directory, config, as_json):
-        raise typer.Exit(1)
+    with explained(directory):
+        run_daemon(directory, config, tuple(join or ()), with_parent)
 
 
 @app.command()

@@ -129,7 +129,7 @@ def reach_line(standing: Mapping[str, Any]) -> str:
     return told if router is None else f"{told}; UPnP: {router['why']}"
 
 
-def _way(peer: Mapping[str, Any]) -> str | None:
+def way_of(peer: Mapping[str, Any]) -> str | None:
     """How we reach it, or how it says that it is reached."""
     if peer.get("punched"):
         return "punched"
@@ -168,13 +168,13 @@ def peers(root: Path, as_json: bool) -> None:
     rows = [
         [
             *(_short(key, peer.get(key)) for key in keys),
-            *_health(peer.get("health")),
+            *health_cells(peer.get("health")),
             sum(peer["faults"].values()),
             _checks(peer.get("checks")),
             _tolerated(peer.get("calibration")),
             _view(peer.get("sees_us")),
             _short("last_seen_s", peer.get("last_seen_s")),
-            _way(peer),
+            way_of(peer),
             place_of(peer.get("address")),
         ]
         for peer in answer["peers"]
@@ -393,7 +393,7 @@ def why_shunned(peer: Mapping[str, Any]) -> str:
     return f"not acknowledged until round {until}: what it trained was not shown, or differs"
 
 
-def _health(health: Mapping[str, Any] | None) -> tuple[str, str, str]:
+def health_cells(health: Mapping[str, Any] | None) -> tuple[str, str, str]:
     """Level, score and weakest component; nothing of who has contributed nothing here."""
     if health is None:
         return "-", "-", "-"

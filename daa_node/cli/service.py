@@ -1,4 +1,4 @@
-"""`daa-node service install`: a systemd unit for one node, hardened as far as training allows.
+"""`daa-node service`: a systemd unit for one node, hardened as far as training allows.
 
 Two kinds. A system unit runs from boot as the user who owns the node's directory, and sees the rest
 of the host read-only. A user unit is one's own: without root, systemd cannot give it a view of the
@@ -12,6 +12,7 @@ Source: systemd.service(5), systemd.exec(5), systemd.syntax(7).
 import os
 import pwd
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from daa_node.cli.options import HERE, Directory
 WRITTEN_BY = "# Written by `daa-node service install`; changes belong in `systemctl edit`.\n"
 UNIT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SYSTEM_UNITS = Path("/etc/systemd/system")
+SYSTEMD_RUNS = Path("/run/systemd/system")  # as sd_booted(3) has it
 # A drain takes 23 s at most, and then the newest state is written.
 STOP_S_MAX = 90
 # Of a trio loop that runs: it yields many times a second. A disk may hold it up for a while.
@@ -146,27 +148,68 @@ def install(
     """
     from daa_node.cli import report
     from daa_node.cli.data_directory import DataDirectory
+
+    path, control, _ = _place(user, system, name)
+    of_system = control == "systemctl"
+    DataDirectory(directory).check()
+    root = directory.resolve()
+    text = Service(root, sys.executable, _owner_of(root) if of_system else None).unit()
+    if only_print:
+        report.put(text.rstrip("\n"))
+        return
+    _write(path, text)
+    report.put(f"{path} is written. To start the node now, and with the machine:")
+    report.put(f"  {control} daemon-reload")
+    report.put(f"  {control} enable --now {name}")
+    if not of_system:
+        report.put("  loginctl enable-linger    # so that it runs while you are logged out")
+    if not SYSTEMD_RUNS.is_dir():
+        report.note(
+            "note: systemd does not run this host, so nothing reads that unit. To have the node "
+            f"started again without it: daa-node run --supervise --dir {shlex.quote(str(root))}"
+        )
+
+
+@service_app.command()
+def remove(
+    user: Annotated[bool, typer.Option("--user", help="Your own unit.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="The host's unit.")] = False,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Of the unit.")] = "daa-node",
+) -> None:
+    """Remove a unit that `service install` has written.
+
+    The node's directory stays as it is. A unit that still starts with the machine is refused, with
+    what to type first.
+    """
+    from daa_node.adapters.durable_files import storage
+    from daa_node.cli import report
+    from daa_node.errors import UserError
+
+    path, control, target = _place(user, system, name)
+    with storage(f"remove {path}"):
+        if not path.exists():
+            raise UserError(
+                f"there is no unit at {path}: `service install` wrote none of that name"
+            )
+        _check_ours(path)
+        if os.path.lexists(path.parent / f"{target}.wants" / path.name):
+            raise UserError(f"{path} is enabled: run `{control} disable --now {name}` first")
+        path.unlink()
+    report.put(f"{path} is removed, and the node stays as it is. To have systemd forget it:")
+    report.put(f"  {control} daemon-reload")
+
+
+def _place(user: bool, system: bool, name: str) -> tuple[Path, str, str]:
+    """The unit's file, what controls it, and what would start it. Raises UserError."""
     from daa_node.errors import UserError
 
     if user and system:
         raise UserError("--user and --system: a unit is of one kind, give one of them")
     if not UNIT_NAME.fullmatch(name):
         raise UserError(f"--name {name!r}: letters, digits, - and _, 64 at most")
-    DataDirectory(directory).check()
-    of_system = system or (not user and os.geteuid() == 0)
-    root = directory.resolve()
-    text = Service(root, sys.executable, _owner_of(root) if of_system else None).unit()
-    if only_print:
-        report.put(text.rstrip("\n"))
-        return
-    path = (SYSTEM_UNITS if of_system else _user_units()) / f"{name}.service"
-    _write(path, text)
-    control = "systemctl" if of_system else "systemctl --user"
-    report.put(f"{path} is written. To start the node now, and with the machine:")
-    report.put(f"  {control} daemon-reload")
-    report.put(f"  {control} enable --now {name}")
-    if not of_system:
-        report.put("  loginctl enable-linger    # so that it runs while you are logged out")
+    if system or (not user and os.geteuid() == 0):
+        return SYSTEM_UNITS / f"{name}.service", "systemctl", "multi-user.target"
+    return _user_units() / f"{name}.service", "systemctl --user", "default.target"
 
 
 def _owner_of(root: Path) -> str:
@@ -195,15 +238,21 @@ def _user_units() -> Path:
 def _write(path: Path, text: str) -> None:
     """Over one of ours, and nothing else. Raises UserError or StorageFailed."""
     from daa_node.adapters.durable_files import move_durably, storage
-    from daa_node.errors import UserError
 
     with storage(f"write {path}"):
-        if path.exists() and not path.read_bytes().startswith(WRITTEN_BY.encode()):
-            raise UserError(f"{path} was not written by this command: remove it, or give --name")
+        _check_ours(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
         part.write_text(text)
         move_durably(part, path)
+
+
+def _check_ours(path: Path) -> None:
+    """Raise UserError for a unit of somebody else's, OSError for one that cannot be read."""
+    from daa_node.errors import UserError
+
+    if path.exists() and not path.read_bytes().startswith(WRITTEN_BY.encode()):
+        raise UserError(f"{path} was not written by this command: remove it, or give --name")
 
 
 def _quoted(word: str) -> str:

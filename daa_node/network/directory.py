@@ -34,6 +34,7 @@ class Standing:
     signed: SignedRecord | None = None
     seen_at_s: float = 0.0
     rtt_s: float | None = None
+    clock_off_s: float | None = None  # ahead of ours, by its newest hello; the way of it included
     height: int = 0  # its finalized height, as it says
     reputation: Reputation = field(default_factory=Reputation)
 
@@ -127,13 +128,21 @@ class Directory:
         self.changes += 1
         return True
 
-    def saw(self, peer_id: PeerId, height: int, rtt_s: float | None = None) -> None:
+    def saw(
+        self,
+        peer_id: PeerId,
+        height: int,
+        rtt_s: float | None = None,
+        clock_off_s: float | None = None,
+    ) -> None:
         """The peer spoke to us and says how far it is."""
         standing = self._meet(peer_id)
         standing.seen_at_s = self._now_s()
         standing.height = max(standing.height, height)
         if rtt_s is not None:
             standing.rtt_s = rtt_s
+        if clock_off_s is not None:
+            standing.clock_off_s = clock_off_s
 
     def blame(self, peer_id: PeerId, fault: PeerFault) -> bool:
         """Count a fault; True when it gets the peer banned."""

@@ -129,17 +129,19 @@ class Hello:
         if begins:
             await write_message(stream, self._own_greeting())
         payload = await read_message(stream, HELLO_BYTES_MAX)
+        heard_ns = self._clock.wall_ns()
         rtt_s = trio.current_time() - started_s if begins else None
         if not begins:
             await write_message(stream, self._own_greeting())
         refusal: PeerFault | None = None
         signed: SignedRecord | None = None
         parted: list[PeerId] = []
-        height = 0
+        height, clock_off_s = 0, 0.0
         try:
             greeting = decode_greeting(payload)
             height = greeting.height
             shown = self.judge(stream.peer_id, greeting)
+            clock_off_s = (greeting.wall_ns - heard_ns) / 1e9 + (rtt_s or 0.0) / 2
             parted = self._places.take(shown)
             signed = shown
         except PeerFault as fault:
@@ -155,7 +157,7 @@ class Hello:
         if signed is None or theirs is not None:
             return False
         self._directory.learn(signed)
-        self._directory.saw(stream.peer_id, height, rtt_s)
+        self._directory.saw(stream.peer_id, height, rtt_s, clock_off_s)
         self._events.emit(
             PEER_JOINED,
             node_id=signed.record.node_id.hex(),

@@ -35,6 +35,10 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "backup",
     ),
     (
+        "run daa-node as the owner of it",
+        "See whose it is (`ls -ld D`), and run daa-node as that user: `sudo -u USER daa-node ...`",
+    ),
+    (
         "copy the one of your network there",
         "Copy genesis.json from a host of your network into the directory. Without a network, "
         "`daa-node genesis create` makes one",

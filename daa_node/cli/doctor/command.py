@@ -8,20 +8,41 @@ from pathlib import Path
 import trio
 
 from daa_node.cli import report
+from daa_node.cli.doctor.bundle import check_new, members_of, write
 from daa_node.cli.doctor.findings import Finding, Level
 from daa_node.cli.doctor.registry import findings_of
 from daa_node.cli.doctor.scene import Host, open_scene
 
 
-def doctor(root: Path, config: Path | None, as_json: bool, host: Host | None = None) -> bool:
-    """Whether no error was found. Changes nothing in the directory."""
-    findings = trio.run(findings_of, open_scene(root, config, host or Host()))
+def doctor(
+    root: Path,
+    config: Path | None,
+    as_json: bool,
+    host: Host | None = None,
+    bundle: Path | None = None,
+) -> bool:
+    """Whether no error was found. Changes nothing in the directory.
+
+    Raises UserError for a `bundle` that cannot be written, before it looks.
+    """
+    if bundle is not None:
+        check_new(bundle)
+    scene = open_scene(root, config, host or Host())
+    findings = trio.run(findings_of, scene)
     is_well = all(finding.level is not Level.ERROR for finding in findings)
+    if not as_json:
+        for line in told(findings):
+            report.put(line)
+    answer = {"ok": is_well, "findings": [asdict(finding) for finding in findings]}
+    if bundle is not None:
+        size_bytes = write(bundle, members_of(scene, findings))
+        answer["bundle"] = str(bundle.absolute())
+        report.note(
+            f"wrote {bundle}, {report.size(size_bytes)}. Look through it before you send it: `tar "
+            f"-xzOf {bundle}` shows all of it"
+        )
     if as_json:
-        report.put_json({"ok": is_well, "findings": [asdict(finding) for finding in findings]})
-        return is_well
-    for line in told(findings):
-        report.put(line)
+        report.put_json(answer)
     return is_well
 
 

@@ -3,30 +3,30 @@
     name -> dial -> noise -> hello        where it ends is what is told
 
 The visitor has keys of its own, made for this: a daemon that runs here is not disturbed, and no
-other node takes the visit for a second copy of it. Hello shows the other's clock, too: it refuses
-those that are too far apart.
+other node takes the visit for a second copy of it. Hello shows the other's clock, too.
 """
 
 import socket
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import trio
 
 from daa_node.adapters.host_names import HostNames
+from daa_node.cli.doctor import clocks, reach
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene
 from daa_node.cli.joining import REMEDIES, Visit
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.record import CLOCK_SKEW_MAX_NS
 from daa_node.seams import Address
 
 TRIED_MAX = 16  # addresses: one node that answers is enough to come in
 DIAL_TIMEOUT_S = 10.0  # three SYNs of TCP: an address behind a firewall answers nothing
 VISIT_TIMEOUT_S = 40.0  # longer than a dial and a greeting may take
-SKEW_MAX_S = CLOCK_SKEW_MAX_NS // 1_000_000_000
 CLOCK_SKEW = "clock-skew"
 
 
@@ -46,24 +46,34 @@ class Try:
     stage: Stage
     cause: str = ""
     reason: str = ""  # of a refusal in hello
+    clock_off_s: float | None = None  # of a node that was met, ahead of ours
 
 
 async def look_outside(scene: Scene) -> list[Finding]:
-    """Whether anybody of this network can be reached, and how far off the clocks are."""
+    """Whether anybody of this network is reached, and reaches us; how far off the clocks are."""
     made = scene.made
     assert made is not None
     addresses = known_addresses(scene)
-    if not addresses:
-        return [
-            unmeasured("bootstrap", "this node knows no address of another one"),
-            unmeasured("clock", "no other node was met"),
-        ]
     tries: list[Try] = []
     async with trio.open_nursery() as nursery:
         for address in addresses[:TRIED_MAX]:
             nursery.start_soon(_note_try, address, made, tries)
     tries.sort(key=lambda each: addresses.index(each.address))
-    return [*_ways(tries, len(addresses)), _clock(tries)]
+    found = [unmeasured("bootstrap", "this node knows no address of another one")]
+    if tries:
+        found = _ways(tries, len(addresses))
+    return [*found, await _reach(scene, made, tries), _clock(tries, scene.peers)]
+
+
+async def _reach(scene: Scene, made: Genesis, tries: list[Try]) -> Finding:
+    assert scene.config is not None
+    if "reachability" in scene.status:
+        told = scene.status
+        return reach.of_daemon(told["reachability"], told["addresses"], scene.config.network)
+    if scene.runs is not None:
+        return unmeasured("reach", "the daemon that runs here does not answer")
+    met = next((each.address for each in tries if each.stage is Stage.MET), None)
+    return await reach.of_visit(scene, made, met)
 
 
 def known_addresses(scene: Scene) -> list[Address]:
@@ -106,7 +116,7 @@ async def try_once(address: Address, made: Genesis) -> Try:
                 return Try(address, Stage.HELLO, f"{refusal[0]}: {refusal[1]}", refusal[0])
             stage = Stage.HELLO if visit.peer_id else Stage.NOISE
             return Try(address, stage, str(failure).removeprefix(f"{address} "))
-        return Try(address, Stage.MET)
+        return Try(address, Stage.MET, clock_off_s=visit.clock_off_s)
     stage = Stage.HELLO if visit.peer_id else Stage.NOISE
     return Try(address, stage, f"no answer within {VISIT_TIMEOUT_S:.0f} s")
 
@@ -160,13 +170,14 @@ def _failed(one: Try, is_met: bool) -> Finding:
     return made("bootstrap", cause, advice)
 
 
-def _clock(tries: list[Try]) -> Finding:
+def _clock(tries: list[Try], peers: Sequence[Mapping[str, Any]]) -> Finding:
+    """By the nodes that were met, else by those that the daemon is connected with."""
     skewed = [each for each in tries if each.reason == CLOCK_SKEW]
-    met = sum(each.stage is Stage.MET for each in tries)
-    if skewed and not met:
-        return wrong("clock", f"{skewed[0].address}: {skewed[0].cause}")
+    met = [each.clock_off_s for each in tries if each.clock_off_s is not None]
     if skewed:
-        return amiss("clock", f"{skewed[0].address}: {skewed[0].cause}")
-    if not met:
-        return unmeasured("clock", "no other node was met, so there is no clock to compare with")
-    return well("clock", f"less than {SKEW_MAX_S} s from that of each node met ({met})")
+        made = amiss if met else wrong
+        return made("clock", f"{skewed[0].address}: {skewed[0].cause}")
+    if met:
+        return clocks.judged(met, "nodes that were met" if len(met) > 1 else "a node that was met")
+    heard = [peer["clock_off_s"] for peer in peers if peer.get("clock_off_s") is not None]
+    return clocks.judged(heard, "peers of the daemon" if len(heard) > 1 else "a peer of the daemon")

@@ -53,4 +53,7 @@ async def look(check: Check, scene: Scene) -> list[Finding]:
         return [unmeasured(check.name, "it follows from config.yaml, which cannot be read")]
     if check.needs_genesis and scene.made is None:
         return [unmeasured(check.name, "it follows from genesis.json, which cannot be read")]
-    return await check.find(scene)
+    try:
+        return await check.find(scene)
+    except OSError as failure:  # a file of another user, or a disk that fails
+        return [unmeasured(check.name, f"cannot look: {failure}")]

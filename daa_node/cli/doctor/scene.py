@@ -36,6 +36,7 @@ class Host:
 
     free_bytes: Callable[[Path], int] = host_looks.free_bytes
     disk_pace: Callable[[Path], DiskPace] = host_looks.disk_pace
+    is_stopped: Callable[[int], bool] = host_looks.is_stopped
     files_max: Callable[[], int] = host_looks.files_max
     thread_room: Callable[[], ThreadRoom | None] = host_looks.thread_room
     port_holder: Callable[[int], str | None] = host_looks.port_holder
@@ -54,6 +55,7 @@ class Scene:
     runs: str | None = None  # the pid of the daemon that has this directory
     # What it says of itself; empty if none runs, or if it does not answer.
     status: Mapping[str, Any] = field(default_factory=dict)
+    peers: tuple[Mapping[str, Any], ...] = ()  # whom it knows, as it says
     log: Log = ()  # the newest events of the last run, oldest first
     # Of "directory", "config", "keys", "genesis", "identity": the sentence that `run` ends with.
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -79,10 +81,25 @@ def open_scene(root: Path, config_path: Path | None, host: Host) -> Scene:
     made = tried("genesis", lambda: read_genesis(directory.genesis))
     runs = tried("identity", directory.holder)
     status: Mapping[str, Any] | None = None
-    if runs is not None:
+    peers: Mapping[str, Any] | None = None
+    if runs is not None and runs.isdecimal() and host.is_stopped(int(runs)):
+        faults["status"] = f"process {runs} is stopped: `kill -CONT {runs}` lets it go on"
+    elif runs is not None:
         status = tried("status", lambda: control_socket.ask(directory.control, "status"))
-    log = newest_events(directory.events)
-    return Scene(directory, host, config, keys, made, runs, status or {}, log, faults)
+    if status is not None:
+        peers = tried("peers", lambda: control_socket.ask(directory.control, "peers"))
+    return Scene(
+        directory=directory,
+        host=host,
+        config=config,
+        keys=keys,
+        made=made,
+        runs=runs,
+        status=status or {},
+        peers=tuple((peers or {}).get("peers", ())),
+        log=newest_events(directory.events),
+        faults=faults,
+    )
 
 
 def newest_events(path: Path) -> Log:

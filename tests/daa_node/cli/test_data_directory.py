@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from daa_node.cli.data_directory import OF_A_NETWORK, STORE_VERSION, DataDirectory
-from daa_node.errors import UserError
+from daa_node.errors import StorageFailed, UserError
 
 RIGHT, WRONG = "a" * 64, "b" * 64
 
@@ -101,3 +101,16 @@ def test_what_packs_may_come_into_is_refused_by_a_program_that_knows_none(tmp_pa
     assert int(directory.version.read_text()) == STORE_VERSION == 2
     directory.upgrade()
     directory.check()
+
+
+def test_a_name_that_the_disk_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
+    """As a directory of another user is, which root would be let into."""
+    with pytest.raises(UserError, match="cannot look into .*run daa-node as the owner of it"):
+        DataDirectory(tmp_path / ("x" * 300)).check()
+
+
+def test_a_disk_that_takes_no_pid_is_told_in_one_sentence(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    directory.lock.symlink_to("/dev/full")
+    with pytest.raises(StorageFailed, match=r"cannot write .*node\.lock"), directory.locked():
+        raise AssertionError("nobody holds it")

@@ -151,3 +151,37 @@ def test_a_system_unit_runs_as_the_owner_and_never_as_root(command: Command, nod
     assert "belongs to root" in done.err
     os.chown(node, 4321, 4321)
     assert "\nUser=4321\n" in command(*words).out
+
+
+def test_where_systemd_does_not_run_it_is_told_what_does_its_work(
+    command: Command, node: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("service", "install", "--user", "--dir", node)
+    monkeypatch.setattr("daa_node.cli.service.SYSTEMD_RUNS", tmp_path / "none")
+    assert f"daa-node run --supervise --dir {node}" in command(*words).err
+    monkeypatch.setattr("daa_node.cli.service.SYSTEMD_RUNS", tmp_path)
+    assert command(*words).err == ""
+
+
+def test_a_unit_of_ours_is_removed_once_it_starts_no_more(
+    command: Command, node: Path, home: Path
+) -> None:
+    words = ("service", "remove", "--user", "--name", "mine")
+    done = command(*words)
+    assert (done.code, "there is no unit at" in done.err) == (2, True)
+    assert command("service", "install", "--user", "--name", "mine", "--dir", node).code == 0
+    unit, wants = home / "mine.service", home / "default.target.wants"
+    wants.mkdir()
+    (wants / "mine.service").symlink_to(unit)
+    done = command(*words)
+    assert (done.code, unit.exists()) == (2, True)
+    assert "systemctl --user disable --now mine" in done.err
+    (wants / "mine.service").unlink()
+    done = command(*words)
+    assert (done.code, unit.exists()) == (0, False)
+    assert "systemctl --user daemon-reload" in done.out
+    assert (node / "config.yaml").exists()
+    unit.write_text("[Service]\nExecStart=/bin/true\n")
+    done = command(*words)
+    assert (done.code, unit.exists()) == (2, True)
+    assert "was not written by this command" in done.err

@@ -208,3 +208,14 @@ async def test_versions_that_do_not_meet_are_named(monkeypatch: pytest.MonkeyPat
     with pytest.raises(PeerFault, match="theirs speaks 7 to 9, ours 1 to 1"):
         judge(ours.hello, PeerId("x"), replace(GREETING, version=9, version_min=7))
     assert protocols.versions_agree(9, 1)
+
+
+async def test_each_hello_tells_how_far_the_other_clock_is_off() -> None:
+    ours, ahead = Neighbour(0), Neighbour(1, clock=WallClock(90))
+    async with running(ours), running(ahead):
+        await ours.transport.dial(ahead.address)
+        await until(lambda: ours.welcomed(ahead) and ahead.welcomed(ours))
+    heard = [ours.directory.standing(ahead.peer_id), ahead.directory.standing(ours.peer_id)]
+    offs_s = [standing.clock_off_s or 0.0 for standing in heard if standing is not None]
+    assert 60 < offs_s[0] < 120  # a busy machine is late
+    assert -120 < offs_s[1] < -60

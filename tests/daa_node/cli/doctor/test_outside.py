@@ -4,6 +4,7 @@ import socket
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -14,6 +15,7 @@ from daa_node.cli.doctor import outside
 from daa_node.cli.doctor.findings import Finding
 from daa_node.cli.doctor.outside import Stage, Try, try_once
 from daa_node.cli.doctor.scene import open_scene
+from daa_node.network.hello import decode_greeting, encode_greeting
 from daa_node.seams import Address
 from tests.daa_node.cli.doctor.scenes import GOLDEN, ROOMY, made_node
 from tests.daa_node.network.neighbours import KEYS, Neighbour, WallClock, running
@@ -74,14 +76,33 @@ async def test_a_node_that_refuses_fails_at_hello_with_its_reason(
     assert words in tried.cause
 
 
+async def test_a_node_of_another_version_fails_at_hello_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Neighbour(0, chain_id=MADE.chain_id)
+    later = replace(decode_greeting(node.hello._own_greeting()), version=9, version_min=7)
+    monkeypatch.setattr(node.hello, "_own_greeting", lambda: encode_greeting(later))
+    async with running(node):
+        tried = await try_once(node.address, MADE)
+    assert (tried.stage, tried.reason) == (Stage.HELLO, "incompatible-version")
+    assert "theirs speaks 7 to 9, ours" in tried.cause
+    found = outside._failed(tried, is_met=False)
+    assert "fails at stage hello: incompatible-version" in found.cause
+    assert "Install the same version" in found.advice
+
+
 async def test_a_node_of_the_network_is_met() -> None:
     node = Neighbour(0, chain_id=MADE.chain_id)
     async with running(node):
-        assert await try_once(node.address, MADE) == Try(node.address, Stage.MET)
+        address = node.address
+        tried = await try_once(address, MADE)
+    assert (tried.address, tried.stage) == (address, Stage.MET)
+    assert tried.clock_off_s is not None
+    assert abs(tried.clock_off_s) < 60  # one host, and so one clock: a slow machine is late
 
 
 def told(*tries: Try) -> dict[str, list[Finding]]:
-    findings = [*outside._ways(list(tries), len(tries)), outside._clock(list(tries))]
+    findings = [*outside._ways(list(tries), len(tries)), outside._clock(list(tries), ())]
     return {
         name: [finding for finding in findings if finding.check == name]
         for name in ("bootstrap", "clock")
@@ -103,10 +124,18 @@ def test_one_node_that_answers_makes_the_others_a_warning() -> None:
 
 def test_a_clock_that_nobody_was_met_to_compare_with_is_not_measured() -> None:
     skewed = Try(AWAY, Stage.HELLO, "set the wrong one of the two (NTP)", "clock-skew")
-    lost, met = Try(AWAY, Stage.DIAL, "refused"), Try(AWAY, Stage.MET)
+    lost, met = Try(AWAY, Stage.DIAL, "refused"), Try(AWAY, Stage.MET, clock_off_s=0.1)
     levels = [str(told(*tries)["clock"][0].level) for tries in ([lost], [met], [skewed, met])]
     assert levels == ["unmeasured", "ok", "warning"]
     assert str(told(skewed)["clock"][0].level) == "error"
+
+
+def test_where_nobody_is_met_the_peers_of_the_daemon_are_compared_with() -> None:
+    peers: list[dict[str, Any]] = [{"clock_off_s": None}, {"clock_off_s": 40.0}, {}]
+    found = outside._clock([], peers)
+    assert (str(found.level), "40.0 s behind" in found.cause) == ("warning", True)
+    near = outside._clock([Try(AWAY, Stage.MET, clock_off_s=0.0)], peers)
+    assert str(near.level) == "ok"
 
 
 def test_our_own_address_is_not_tried(tmp_path: Path) -> None:

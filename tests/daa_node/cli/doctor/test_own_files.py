@@ -95,10 +95,10 @@ def test_where_all_is_well_the_command_ends_with_no_error(
     said = json.loads(capsys.readouterr().out)
     assert said["ok"] is True
     assert {finding["level"] for finding in said["findings"]} == {"ok", "unmeasured"}
-    assert {finding["check"] for finding in said["findings"]} == {*CHECKS, "clock"}
+    assert {finding["check"] for finding in said["findings"]} == {*CHECKS, "clock", "reach"}
     assert doctor(root, None, as_json=False, host=ROOMY)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(CHECKS) + 2  # the clock's, and what it comes to
+    assert len(lines) == len(CHECKS) + 3  # the clock's, the reach, and what it comes to
 
 
 async def test_a_daemon_in_another_chain_than_the_genesis_names_is_an_error(
@@ -139,6 +139,15 @@ async def test_a_daemon_that_holds_the_directory_is_named_by_its_pid(tmp_path: P
     assert level == "warning"  # nothing answers at its control socket
     assert f"a daemon is already running in {root} (pid {os.getpid()})" in cause
     assert "no daemon is running" in cause or "did not answer" in cause
+
+
+async def test_of_a_daemon_that_is_stopped_no_answer_is_waited_for(tmp_path: Path) -> None:
+    root = made_node(tmp_path / "n")
+    with DataDirectory(root).locked():
+        host = replace(ROOMY, is_stopped=lambda pid: pid == os.getpid())
+        level, cause, _ = await only("identity", root, host)
+    assert level == "warning"
+    assert f"process {os.getpid()} is stopped: `kill -CONT" in cause
 
 
 async def test_keys_that_sign_elsewhere_are_an_error(tmp_path: Path) -> None:

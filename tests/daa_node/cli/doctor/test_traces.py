@@ -1,13 +1,18 @@
 """Torn logs, dead workers and refusals of the last run are read from what it left."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from daa_node.adapters.journal_format import framed, guard_of, log_of
 from daa_node.cli.data_directory import DataDirectory
-from tests.daa_node.cli.doctor.scenes import found_by, made_node, only
+from daa_node.cli.doctor.findings import Check, Finding
+from daa_node.cli.doctor.registry import look
+from daa_node.cli.doctor.scene import Scene, open_scene
+from tests.daa_node.cli.doctor.scenes import ROOMY, found_by, made_node, only
 
 STARTED = {"ts": 1.0, "name": "node_started"}
 ROUND = {"ts": 1.5, "name": "round_started"}
@@ -121,3 +126,11 @@ async def test_refusals_are_told_once_for_each_reason(tmp_path: Path) -> None:
     assert second.cause.startswith("2 times wrong-chain")
     assert "NTP" in first.advice
     assert "Compare chain ids" in second.advice
+
+
+async def test_what_cannot_be_looked_at_stops_no_other_check(tmp_path: Path) -> None:
+    async def find(_scene: Scene) -> list[Finding]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "n/agreement/wal")
+
+    (found,) = await look(Check("journal", find), open_scene(tmp_path, None, ROOMY))
+    assert (str(found.level), "'n/agreement/wal'" in found.cause) == ("unmeasured", True)

@@ -1,0 +1,155 @@
+"""`daa-node run --supervise`: starts a daemon again that crashes, where no systemd does it.
+
+    running --exit 0, or asked to stop--> ended
+       |  --exit 2: the settings are wrong, and stay so--> ended with it
+       |  --anything else--> waiting (1, 2, 4 ... 60 s) --> running
+       '--too often in a row--> ended with 1
+
+The daemon is a process of its own, in a session of its own: a Ctrl-C comes to us alone, and we pass
+on what we get. It ends when we do, however we end: its standard input closes.
+"""
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from daa_node.cli import report
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.errors import UserError
+from daa_node.training.endings import how_ended
+
+WAIT_S_FIRST, WAIT_S_MAX = 1.0, 60.0
+CRASHES_MAX = 10  # in a row: some five minutes, then a person has to look
+STEADY_S = 600.0  # who ran for so long begins a new row
+SETTINGS_WRONG = 2  # the exit code
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Start it again after `wait_s`."""
+
+    wait_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Leave it; `code` is ours, and `why` says so if it is not what was asked for."""
+
+    code: int
+    why: str | None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """Crashes one after another."""
+
+    wait_s_first: float = WAIT_S_FIRST
+    crashes: int = 0
+
+    def after(self, returncode: int, lived_s: float, is_stopping: bool) -> Again | Ended:
+        """What to do once the daemon has ended; `returncode` as subprocess gives it."""
+        if returncode == 0:
+            return Ended(0)
+        how = f"the daemon ended after {lived_s:.0f} s ({how_ended(returncode)})"
+        if is_stopping and returncode in (-signal.SIGTERM, -signal.SIGINT):
+            return Ended(0)  # it had no time yet to hear the signal
+        if is_stopping:
+            return Ended(1 if returncode < 0 else returncode, f"{how}, as it was to stop")
+        if returncode == SETTINGS_WRONG:
+            return Ended(returncode, f"{how}: a start does not mend what the message names")
+        self.crashes = 1 if lived_s >= STEADY_S else self.crashes + 1
+        if self.crashes > CRASHES_MAX:
+            return Ended(1, f"{how}, {self.crashes} times in a row: see `daa-node doctor`")
+        wait_s = min(WAIT_S_MAX, self.wait_s_first * 2 ** (self.crashes - 1))
+        nth = f"crash {self.crashes} of at most {CRASHES_MAX} in a row"
+        return Again(wait_s, f"{how}, {nth}: it starts again in {wait_s:g} s")
+
+
+class Supervisor:
+    """Of one daemon, which `command` starts."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        tell: Callable[[str], None] = report.note,
+        ends_with_input: bool = False,
+        row: Row | None = None,
+    ) -> None:
+        """`ends_with_input`: the daemon ends when OUR standard input does."""
+        self._command = list(command)
+        self._tell = tell
+        self._ends_with_input = ends_with_input
+        self._row = row or Row()
+        self._daemon: trio.Process | None = None
+        self._is_stopping = False
+        self._stopped = trio.Event()
+
+    async def run(self) -> int:
+        """Our exit code, once the daemon has ended for good."""
+        async with trio.open_nursery() as nursery:
+            with trio.open_signal_receiver(*PASSED_ON) as signals:
+                nursery.start_soon(self._pass_on, signals)
+                code = await self._keep()
+                nursery.cancel_scope.cancel()
+        return code
+
+    async def _keep(self) -> int:
+        while True:
+            started_s = time.monotonic()
+            stdin = None if self._ends_with_input else subprocess.PIPE
+            self._daemon = await trio.lowlevel.open_process(
+                self._command, stdin=stdin, start_new_session=True
+            )
+            if self._is_stopping:  # it was asked for while this one was being made
+                self._daemon.send_signal(signal.SIGTERM)
+            returncode = await self._daemon.wait()
+            if self._daemon.stdin is not None:
+                await self._daemon.stdin.aclose()
+            self._daemon = None
+            lived_s = time.monotonic() - started_s
+            todo = self._row.after(returncode, lived_s, self._is_stopping)
+            if todo.why is not None:
+                self._tell(todo.why)
+            if isinstance(todo, Ended):
+                return todo.code
+            with trio.move_on_after(todo.wait_s):
+                await self._stopped.wait()
+                self._tell("told to stop: it is not started again")
+                return 0
+
+    async def _pass_on(self, signals: AsyncIterator[int]) -> None:
+        async for number in signals:
+            if number != signal.SIGHUP:
+                self._is_stopping = True
+                self._stopped.set()
+            if self._daemon is not None:
+                self._daemon.send_signal(number)
+
+
+def supervise(root: Path, config: Path | None, join: tuple[str, ...], with_parent: bool) -> None:
+    """Until the daemon has ended for good. Raises UserError, and SystemExit with its exit code."""
+    directory = DataDirectory(root)
+    directory.check()
+    holder = directory.holder()
+    if holder is not None:
+        raise directory.in_use(holder)
+    words = [sys.executable, "-P", "-m", "daa_node", "run", "--with-parent", "--dir", str(root)]
+    words += [] if config is None else ["--config", str(config)]
+    for address in join:
+        words += ["--join", address]
+    report.note(f"supervising: {shlex.join(words)}")
+    try:
+        code = trio.run(Supervisor(words, ends_with_input=with_parent).run)
+    except OSError as failure:
+        raise UserError(f"cannot start {sys.executable}: {failure.strerror}", 1) from None
+    if code != 0:
+        raise SystemExit(code)

@@ -1,0 +1,174 @@
+"""A crashed daemon is started again with back-off, and a stop is a stop."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.supervise import (
+    CRASHES_MAX,
+    STEADY_S,
+    WAIT_S_MAX,
+    Again,
+    Ended,
+    Row,
+    Supervisor,
+)
+from tests.daa_node.cli.conftest import Command
+from tests.daa_node.cli.doctor.scenes import made_node
+
+SOON_S = 0.01
+WAIT_S = 60.0  # what takes milliseconds on a machine that does nothing else
+
+
+def test_the_waits_grow_up_to_a_bound_and_the_row_has_an_end() -> None:
+    row, waits_s = Row(), []
+    for _ in range(CRASHES_MAX):
+        todo = row.after(-9, 3.0, is_stopping=False)
+        assert isinstance(todo, Again)
+        assert "killed by signal 9 (SIGKILL)" in todo.why
+        waits_s.append(todo.wait_s)
+    assert waits_s == [1, 2, 4, 8, 16, 32, *[WAIT_S_MAX] * 4]
+    last = row.after(1, 3.0, is_stopping=False)
+    assert isinstance(last, Ended)
+    assert last.code == 1
+    assert "daa-node doctor" in str(last.why)
+
+
+def test_who_ran_for_long_begins_a_new_row() -> None:
+    row = Row(crashes=CRASHES_MAX)
+    todo = row.after(-11, STEADY_S, is_stopping=False)
+    assert isinstance(todo, Again)
+    assert todo.wait_s == 1
+    assert row.crashes == 1
+
+
+@pytest.mark.parametrize(
+    ("returncode", "is_stopping", "code", "is_told"),
+    [
+        (0, False, 0, False),
+        (0, True, 0, False),
+        (2, False, 2, True),
+        (-15, True, 0, False),
+        (-9, True, 1, True),
+        (1, True, 1, True),
+    ],
+)
+def test_what_a_start_does_not_mend_ends_it(
+    returncode: int, is_stopping: bool, code: int, is_told: bool
+) -> None:
+    todo = Row().after(returncode, 3.0, is_stopping)
+    assert isinstance(todo, Ended)
+    assert (todo.code, todo.why is not None) == (code, is_told)
+
+
+def script(body: str) -> list[str]:
+    return ["/bin/sh", "-c", body]
+
+
+async def test_it_is_started_again_until_it_ends_well(tmp_path: Path) -> None:
+    told: list[str] = []
+    count = tmp_path / "count"
+    body = f"echo x >> {count}; test $(wc -l < {count}) -ge 3 || kill -9 $$"
+    supervisor = Supervisor(script(body), told.append, row=Row(wait_s_first=SOON_S))
+    with trio.fail_after(WAIT_S):
+        assert await supervisor.run() == 0
+    assert len(count.read_text().splitlines()) == 3
+    assert len(told) == 2
+    assert all("SIGKILL" in line and "it starts again in" in line for line in told)
+
+
+async def until_there(path: Path) -> None:
+    with trio.fail_after(WAIT_S):
+        while not path.exists():
+            await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_signals_reach_the_daemon_and_a_stop_starts_nothing_again(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    got, ready = tmp_path / "got", tmp_path / "ready"
+    body = (
+        f"trap 'echo {number} > {got}; exit 7' TERM INT HUP; touch {ready}; "
+        "while true; do sleep 0.02; done"
+    )
+    told: list[str] = []
+    supervisor = Supervisor(script(body), told.append, row=Row(wait_s_first=SOON_S, crashes=99))
+    codes = []
+
+    async def run() -> None:
+        codes.append(await supervisor.run())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await until_there(ready)
+        os.kill(os.getpid(), number)
+    assert got.exists()
+    # a SIGHUP stops nothing: what ended after it has crashed, here once too often
+    assert codes == [1 if number == signal.SIGHUP else 7]
+    assert len(told) == 1
+
+
+async def test_a_stop_is_heard_while_it_waits(tmp_path: Path) -> None:
+    told: list[str] = []
+    supervisor = Supervisor(script("exit 3"), told.append, row=Row(wait_s_first=1000.0))
+    codes = []
+
+    async def run() -> None:
+        codes.append(await supervisor.run())
+
+    with trio.fail_after(WAIT_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            while not told:
+                await trio.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert codes == [0]
+    assert "exit code 3" in told[0]
+    assert told[1] == "told to stop: it is not started again"
+
+
+KILLED = """
+import os, signal, sys, trio
+from daa_node.cli.supervise import Supervisor
+ready, ended = sys.argv[1:]
+body = f"touch {ready}; cat; touch {ended}"
+async def main():
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Supervisor(["/bin/sh", "-c", body]).run)
+        while not os.path.exists(ready):
+            await trio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+trio.run(main)
+"""
+
+
+async def test_the_daemon_ends_when_who_watches_over_it_is_killed(tmp_path: Path) -> None:
+    ready, ended = tmp_path / "ready", tmp_path / "ended"
+    words = [sys.executable, "-c", KILLED, str(ready), str(ended)]
+    done = await trio.run_process(words, check=False)
+    assert done.returncode == -signal.SIGKILL
+    await until_there(ended)
+
+
+def test_a_directory_in_use_or_without_a_node_is_told_at_once(
+    command: Command, tmp_path: Path
+) -> None:
+    root = made_node(tmp_path / "n")
+    with DataDirectory(root).locked():
+        done = command("run", "--supervise", "--dir", root)
+    assert (done.code, "a daemon is already running in" in done.err) == (1, True)
+    done = command("run", "--supervise", "--dir", tmp_path / "none")
+    assert (done.code, "daa-node init" in done.err) == (2, True)
+    assert "supervising" not in done.err
+
+
+async def test_settings_that_are_wrong_end_it_with_their_code() -> None:
+    told: list[str] = []
+    assert await Supervisor(script("exit 2"), told.append).run() == 2
+    assert "a start does not mend what the message names" in told[0]
