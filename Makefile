@@ -36,7 +36,7 @@ SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-rest
 BOUNDED := $(if $(shell command -v timeout),timeout --foreground --signal=INT --kill-after=60 3600)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep clean
+.PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep docs docs-serve clean
 
 demo: $(READY) $(if $(findstring --browser,$(DEMO_ARGS)),page)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
@@ -102,6 +102,15 @@ bench: $(READY)
 sweep: $(READY)
 	@$(BIN)/simnet sweep --seeds 10000 $(SWEEP_ARGS)
 	@$(BIN)/simnet twins
+
+# The site, into build/docs; a link, an anchor or a page that is wrong ends it. PYTHONPATH: mkdocs
+# loads handbook/hooks.py, which imports what is beside it.
+docs: $(READY)
+	@PYTHONPATH=. $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/docs/index.html: open it in a browser"
+
+docs-serve: $(READY)
+	@PYTHONPATH=. $(BIN)/python -m mkdocs serve --strict --dev-addr 127.0.0.1:$(or $(DOCS_PORT),8000)
 
 clean:
 	rm -rf .venv demo-data build dist $(SITE) $(PAGE)/node_modules $(PAGE)/build *.egg-info .mypy_cache .ruff_cache .pytest_cache
