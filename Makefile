@@ -106,7 +106,7 @@ sweep: $(READY)
 # The site, into build/docs; a link, an anchor or a page that is wrong ends it. PYTHONPATH: mkdocs
 # loads handbook/hooks.py, which imports what is beside it.
 docs: $(READY)
-	@PYTHONPATH=. $(BIN)/python -m mkdocs build --strict --quiet
+	@PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
 	@echo "build/docs/index.html: open it in a browser"
 
 docs-serve: $(READY)

@@ -13,12 +13,14 @@ from pygments.formatters import HtmlFormatter
 from handbook import generated, outside
 from handbook.markdown import slug
 
-COLOURS = "assets/code.css"
+# Style sheets that handbook/theme/main.html asks for, and Pygments' style of each.
+COLOURS = {"assets/code-light.css": "default", "assets/code-dark.css": "github-dark"}
 
 
 def on_config(config: Any) -> Any:
-    """Anchors as GitHub makes them: a link works in both places. And no page is left out."""
-    config["mdx_configs"].setdefault("toc", {})["slugify"] = lambda text, _: slug(text)
+    """Anchors as GitHub makes them, so that links work in both places. And no page is left out."""
+    toc = config["mdx_configs"].setdefault("toc", {})
+    toc["slugify"] = lambda text, _: outside.site_anchor(slug(text))
     listed = set(_pages_in(config["nav"]))
     more = [each.name for each in sorted(Path(config["docs_dir"]).glob("*.md"))]
     more = [name for name in more if name not in listed]
@@ -44,17 +46,12 @@ def on_files(files: Any, config: Any) -> Any:
     """Add what lies outside docs/, and colours for code on light and on dark."""
     for page, text in outside.page_sources():
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, COLOURS, content=code_colours()))
+    for sheet, style in COLOURS.items():
+        colours = HtmlFormatter(style=style).get_style_defs(".highlight")
+        files.append(File.generated(config, sheet, content=colours))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page as the site shows it."""
     return outside.turned(page.file.src_uri, generated.filled(markdown))
-
-
-def code_colours() -> str:
-    """CSS of Pygments' own styles, the second one where the theme says that it is dark."""
-    light = HtmlFormatter(style="default").get_style_defs(".highlight")
-    dark = HtmlFormatter(style="github-dark").get_style_defs("[data-bs-theme=dark] .highlight")
-    return f"{light}\n{dark}\n"

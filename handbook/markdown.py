@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 PROGRAMS = ("daa-node", "simnet")
+INDENTED = "indented"
+# Blocks to type in. A fence without a language holds what a program prints.
+TYPED = (INDENTED, "sh", "bash", "console")
 # What may stand before a command of ours, with words of its own between.
 LAUNCHERS = ("sudo", "docker", "kubectl", "ssh")
 _FENCE = re.compile(r"(?P<indent> *)```(?P<language>[\w-]*)\s*$")
@@ -30,7 +33,7 @@ class Block:
     """Code, without its indentation; `line` is that of its first line, from 1 on."""
 
     line: int
-    language: str  # "" for an indented block, and for a fence that names none
+    language: str  # INDENTED where there is no fence, "" for a fence that names none
     text: str
     marker: str | None = None
 
@@ -75,7 +78,7 @@ class Page:
     def commands(self) -> Iterator[tuple[int, list[str]]]:
         """(line, words) of each whole command of ours in a block, as a shell would split it."""
         for block in self.blocks:
-            if block.language not in ("", "sh", "bash", "console"):
+            if block.language not in TYPED:
                 continue
             for offset, line in enumerate(block.text.splitlines()):
                 for words in typed(line.strip().removeprefix("$ ")):
@@ -124,7 +127,7 @@ def read(text: str) -> Page:
         elif _begins_indented(lines, at):
             end = _indented_end(lines, at)
             body = textwrap.dedent("\n".join(lines[at:end]))
-            blocks.append(Block(at + 1, "", body + "\n", marker))
+            blocks.append(Block(at + 1, INDENTED, body + "\n", marker))
             at, marker = end, None
         else:
             if line.strip():

@@ -27,6 +27,10 @@ scrape_configs: []
 
 ## Part two
 
+```
+daa-node top   what a program prints
+```
+
 ## Part two
 """
 
@@ -34,9 +38,10 @@ scrape_configs: []
 def test_code_is_told_from_prose() -> None:
     page = markdown.read(PAGE)
     assert [(b.line, b.language, b.marker) for b in page.blocks] == [
-        (5, "", None),
+        (5, markdown.INDENTED, None),
         (12, "yaml", None),
         (18, "yaml", "Prometheus"),
+        (24, "", None),
     ]
     assert page.blocks[1].text == "# no heading\nrole: edge\n"
     assert list(page.links()) == [(1, "x.md"), (3, "other.md#part")]
