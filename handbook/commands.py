@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from daa_node.cli.main import app as daa_node
+from handbook.settings import table_row
 from simnet.cli import app as simnet
 
 APPS = {"daa-node": daa_node, "simnet": simnet}
@@ -118,7 +119,7 @@ def _described(name: str, command: Any) -> Iterator[str]:
     if rows:
         yield "| argument or option | meaning |"
         yield "|---|---|"
-        yield from (f"| {' | '.join(row)} |" for row in rows)
+        yield from map(table_row, rows)
         yield ""
     example = (command.epilog or "").partition("Example:")[2].strip()
     if example:
@@ -134,7 +135,7 @@ def _row(parameter: Any, context: Any) -> tuple[str, str] | None:
     record = None if "--help" in parameter.opts else parameter.get_help_record(context)
     if record is None:
         return None
-    written, meaning = (" ".join(cell.split()).replace("|", "\\|") for cell in record)
+    written, meaning = record
     written = re.sub(r"<int( range)?>", "N", written)
     return f"`{written}`", meaning.removesuffix("[required]").strip() + (
         " Required." if meaning.endswith("[required]") else ""

@@ -5,6 +5,7 @@ come from the model's JSON schema, so that a kind of value needs no code of its 
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ _BOUNDS = (
     ("minLength", "at least {} characters"),
     ("maxLength", "at most {} characters"),
 )
+_CODE = re.compile(r"(`[^`]*`)")
 _LISTS = (("minItems", "at least {} of them"), ("maxItems", "at most {} of them"))
 
 
@@ -223,9 +225,15 @@ def table(settings: Collection[Setting], reloaded: Collection[str] | None = None
             cells = [f"`{last}`", value, each.default, each.meaning]
             if reloaded is not None:
                 cells.insert(3, "applies" if each.path in reloaded else "restart")
-            yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
+            yield table_row(cells)
         yield ""
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def table_row(cells: Collection[str]) -> str:
+    """One line of a table. A bar within code stays: our renderer knows that it parts no cells."""
+    whole = (_CODE.split(" ".join(cell.split())) for cell in cells)
+    escaped = (
+        "".join(part if at % 2 else part.replace("|", "\\|") for at, part in enumerate(parts))
+        for parts in whole
+    )
+    return f"| {' | '.join(escaped)} |"

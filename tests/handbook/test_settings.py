@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from daa_node import config_file
 from daa_node.config import SAFE_KEYS, NodeConfig
 from daa_node.genesis import Job
-from handbook.settings import Setting, in_figures, settings_of, table
+from handbook.settings import Setting, in_figures, settings_of, table, table_row
 from simnet.world.scenario import Scenario
 
 
@@ -51,6 +51,10 @@ def test_a_section_may_begin_with_defaults_of_its_own() -> None:
     assert SETTINGS["many[].wait_s"].bounds == "above 0, at most 600"
     assert SETTINGS["many[].wait_s"].unit == "s"
     assert SETTINGS["many"].kind == "list of sections"
+
+
+def test_a_bar_parts_cells_only_where_it_is_meant_to() -> None:
+    assert table_row(["`a|b`", "c|d\ne"]) == "| `a|b` | c\\|d e |"
 
 
 @pytest.mark.parametrize(
