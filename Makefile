@@ -103,8 +103,8 @@ sweep: $(READY)
 	@$(BIN)/simnet sweep --seeds 10000 $(SWEEP_ARGS)
 	@$(BIN)/simnet twins
 
-# The site, into build/docs; a link, an anchor or a page that is wrong ends it. PYTHONPATH: mkdocs
-# loads handbook/hooks.py, which imports what is beside it.
+# The site, into build/docs; a link, an anchor or a page that is wrong ends it (not --quiet, which
+# counts no warnings). PYTHONPATH: mkdocs loads handbook/hooks.py, which imports what is beside it.
 docs: $(READY)
 	@PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
 	@echo "build/docs/index.html: open it in a browser"
