@@ -37,7 +37,7 @@ BOUNDED := $(if $(shell command -v timeout),timeout --foreground --signal=INT --
 # PIP_FLAGS=--no-compile: each module is compiled when it is first imported, most of them never.
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 
-.PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep clean
+.PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep docs docs-serve clean
 
 demo: $(READY) $(if $(findstring --browser,$(DEMO_ARGS)),page)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
@@ -103,6 +103,15 @@ bench: $(READY)
 sweep: $(READY)
 	@$(BIN)/simnet sweep --seeds 10000 $(SWEEP_ARGS)
 	@$(BIN)/simnet twins
+
+# The site, into build/docs; a link, an anchor or a page that is wrong ends it (not --quiet, which
+# counts no warnings). PYTHONPATH: mkdocs loads handbook/hooks.py, which imports what is beside it.
+docs: $(READY)
+	@PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
+	@echo "build/docs/index.html: open it in a browser"
+
+docs-serve: $(READY)
+	@PYTHONPATH=. $(BIN)/python -m mkdocs serve --strict --dev-addr 127.0.0.1:$(or $(DOCS_PORT),8000)
 
 clean:
 	rm -rf .venv demo-data build dist $(SITE) $(PAGE)/node_modules $(PAGE)/build *.egg-info .mypy_cache .ruff_cache .pytest_cache

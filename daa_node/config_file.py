@@ -313,15 +313,15 @@ def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
         if found is None or isinstance(key, int):
             continue  # an index: the list's items are of the model found already
         info = found.model_fields.get(key)
-        found = _model_in(info.annotation) if info is not None else None
+        found = model_in(info.annotation) if info is not None else None
     return found
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
     """The model inside `Model`, `Model | None`, `list[Model]` and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((m for m in map(_model_in, get_args(annotation)) if m is not None), None)
+    return next((m for m in map(model_in, get_args(annotation)) if m is not None), None)
 
 
 def _joined(faults: Sequence[tuple[int, str]]) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("daa_dag", "daa_consensus", "daa_node", "simnet")
-FOLDERS = (*PACKAGES, "tests", "benchmarks", "wasm_worker/src")
+FOLDERS = (*PACKAGES, "handbook", "tests", "benchmarks", "wasm_worker/src")
 # the page's own sources; node_modules and what is built are not ours
 PAGE_SOURCES = ("*.html", "*.ts", "src/*", "src/net/*", "kernels/*", "test/*")
 

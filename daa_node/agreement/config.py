@@ -14,17 +14,28 @@ class AgreementConfig(BaseModel):
 
     # An upper bound on one message's way between honest validators, usual jitter included. The
     # leader has 2 deltas to propose, a view 3 to notarize; too small costs views, never safety.
-    delta_ms: int = Field(default=500, ge=10, le=60_000)
+    delta_ms: int = Field(
+        default=500, ge=10, le=60_000, description="how long one message takes at most, as a rule"
+    )
     # Timeouts double over consecutive nullified views up to this: long enough for a network that is
     # eight times slower than delta says, short enough to recover soon after an outage.
-    view_timeout_cap_ms: int = Field(default=12_000, ge=30, le=3_600_000)
+    view_timeout_cap_ms: int = Field(
+        default=12_000, ge=30, le=3_600_000, description="how far the timeout of a view may double"
+    )
     # An epoch is this many rounds, and validators and stake change only between epochs. A node that
     # was away catches up by one certificate an epoch; four rounds are what one page of it carries
     # anyway, so that shorter epochs cost more and longer ones save nothing.
-    epoch_rounds: int = Field(default=4, ge=1, le=1000)
+    epoch_rounds: int = Field(
+        default=4, ge=1, le=1000, description="an epoch; validators change only between two"
+    )
     # A seat is handed to a new key no sooner than so many rounds after a set brought the request:
     # time for the owner of a stolen key to see it and to withdraw it.
-    objection_rounds: int = Field(default=400, ge=1, le=100_000)
+    objection_rounds: int = Field(
+        default=400,
+        ge=1,
+        le=100_000,
+        description="before a seat goes to a new key: time to object to a thief",
+    )
 
     @property
     def objection_epochs(self) -> int:

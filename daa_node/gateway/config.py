@@ -53,14 +53,16 @@ class GatewayConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     enabled: bool = Field(False, description="serve the page that volunteers open in a browser")
-    listen: Annotated[str, AfterValidator(can_listen)] = "127.0.0.1:8080"
+    listen: Annotated[str, AfterValidator(can_listen)] = Field(
+        "127.0.0.1:8080", description="where it serves the page"
+    )
     hosts: tuple[Annotated[str, AfterValidator(_is_host)], ...] = Field(
         (), max_length=HOSTS_MAX, description="names it answers to, beside those of loopback"
     )
     tls_certificate: str | None = Field(
         None, description="PEM file, with the chain; also for pages that dial network.listen"
     )
-    tls_key: str | None = Field(None, description="PEM file")
+    tls_key: str | None = Field(None, description="PEM file of its private key")
     behind_proxy: bool = Field(
         False, description="a proxy of ours has the certificate, and tells X-Forwarded-For"
     )

@@ -120,13 +120,21 @@ class NetworkConfig(BaseModel):
         description="whom to dial beside the members, like node.example:4001; it is that node "
         "alone with /p2p/ and its peer id behind",
     )
-    websocket: bool = True  # on the same port; browsers can dial nothing else
-    mdns: bool = False  # tells everybody on the local network that we are here
+    websocket: bool = Field(
+        True, description="take WebSocket on the same port; browsers can dial nothing else"
+    )
+    mdns: bool = Field(False, description="tell everybody on the local network that we are here")
     # asked only where members find that nobody can dial us, and to this node's ports alone
     upnp: bool = Field(True, description="ask the home's router to let others in, if need be")
-    relay: bool = False  # bytes of peers that cannot dial each other, at most 2 MiB/s of each
-    # beside members and those under bootstrap, who always find a place
-    peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=PEERS_MAX_MOST)
+    relay: bool = Field(
+        False, description="pass on bytes of peers that cannot dial each other, 2 MiB/s of each"
+    )
+    peers_max: int = Field(
+        PEERS_MAX_DEFAULT,
+        ge=4,
+        le=PEERS_MAX_MOST,
+        description="places for peers, beside members and bootstrap, who always find one",
+    )
     upload_mbit_s: float | None = Field(
         None,
         ge=CAP_MBIT_S_LEAST,
@@ -143,4 +151,6 @@ class NetworkConfig(BaseModel):
         description="both ways, by UTC; with a tenth left only our own contribution is served, and "
         "with nothing left this node sits out",
     )
-    deny: tuple[Network, ...] = ()  # networks that may not connect: 198.51.100.0/24, 2001:db8::/32
+    deny: tuple[Network, ...] = Field(
+        (), description="networks that may not connect, like 198.51.100.0/24 or 2001:db8::/32"
+    )

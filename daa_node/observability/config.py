@@ -9,7 +9,7 @@ class LogConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file_bytes_max: int = Field(
-        8_000_000, ge=10_000, le=10**10, description="then the file is rotated"
+        8_000_000, ge=10_000, le=10**10, description="at which a file is rotated"
     )
     files_max: int = Field(4, ge=1, le=100, description="rotated files kept beside the newest")
     each_minute: bool = Field(

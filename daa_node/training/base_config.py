@@ -81,8 +81,8 @@ class Lora(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rank: int = Field(ge=1, le=RANK_MAX)
-    alpha: int = Field(ge=1, le=ALPHA_MAX)
+    rank: int = Field(ge=1, le=RANK_MAX, description="rows of A; more learn more and cost more")
+    alpha: int = Field(ge=1, le=ALPHA_MAX, description="what B A is multiplied by, over rank")
     targets: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]{1,256}$")], ...] = Field(
         min_length=1,
         max_length=TARGETS_MAX,

@@ -48,14 +48,14 @@ class InnerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    lr: float = Field(4e-3, gt=0, le=1)
+    lr: float = Field(4e-3, gt=0, le=1, description="the highest learning rate, after warm-up")
     lr_final_fraction: float = Field(0.1, ge=0, le=1, description="of lr, where the cosine ends")
-    warmup_steps: int = Field(20, ge=0, le=10**9)
+    warmup_steps: int = Field(20, ge=0, le=10**9, description="from nothing up to lr")
     total_steps: int = Field(400, ge=1, le=10**9, description="of one author, for the cosine")
     batch_size: int = Field(4, ge=1, le=65_536, description="windows (or examples) a step")
-    weight_decay: float = Field(0.1, ge=0, le=10)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.95, ge=0, lt=1)
+    weight_decay: float = Field(0.1, ge=0, le=10, description="decoupled, as AdamW has it")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
+    beta2: float = Field(0.95, ge=0, lt=1, description="decay of the second moment")
     grad_clip: float = Field(1.0, gt=0, le=1e6, description="L2 norm of one step's gradient")
 
 
@@ -64,8 +64,8 @@ class EvaluationConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    windows: int = Field(160, ge=1, le=1_000_000)
-    batch_windows: int = Field(32, ge=1, le=65_536)
+    windows: int = Field(160, ge=1, le=1_000_000, description="windows (or examples) of it")
+    batch_windows: int = Field(32, ge=1, le=65_536, description="of these at a time")
 
 
 class TrainingJob(BaseModel):
@@ -104,15 +104,19 @@ class TrainerConfig(BaseModel):
         "[cuda:0, cuda:1]",
     )
     threads: int = Field(1, ge=1, le=1024, description="CPU threads of each process")
-    niceness: int = Field(5, ge=0, le=19)
+    niceness: int = Field(5, ge=0, le=19, description="how far training yields to other programs")
     optimiser_in: Literal["memory", "files"] = Field(
         "memory",
-        description="AdamW's moments and what is owed: files has them in 24 bytes a parameter of "
+        description="where AdamW's moments and what is owed lie; files: 24 bytes a parameter of "
         "disk, mapped",
     )
-    start_timeout_s: float = Field(120.0, gt=0, description="import torch, map the data")
-    heartbeat_timeout_s: float = Field(8.0, gt=0, description="16 beats: a starved CPU is no hang")
-    order_timeout_s: float = Field(900.0, gt=0, description="beyond an order's own stop_after_s")
+    start_timeout_s: float = Field(120.0, gt=0, description="for torch, and to map the data")
+    heartbeat_timeout_s: float = Field(
+        8.0,
+        gt=0,
+        description="after which a silent worker is taken for dead; it beats twice a second",
+    )
+    order_timeout_s: float = Field(900.0, gt=0, description="for one order, beyond its own time")
     allow_modules: tuple[Annotated[str, Field(pattern=PACKAGE)], ...] = Field(
         (), description="packages whose code a job's model may run here; none unless named"
     )

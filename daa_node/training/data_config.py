@@ -48,7 +48,9 @@ class DataConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: FileKind | Literal["shakespeare", "digits", "local", "dataset"] = "shakespeare"
+    kind: FileKind | Literal["shakespeare", "digits", "local", "dataset"] = Field(
+        "shakespeare", description="of files; local: each host's own; dataset: somebody's code"
+    )
     format: FileKind | None = Field(None, description="for local: of what each host trains on")
     path: Path | None = Field(
         None,

@@ -88,12 +88,12 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Kind = "byte_gpt"
+    kind: Kind = Field("byte_gpt", description="of the package's own, or of somebody's code")
     depth: int = Field(3, ge=1, le=128, description="blocks of the GPT, hidden layers of others")
     width: int = Field(96, ge=8, le=16_384, description="CNN: of its first layer; then it doubles")
-    heads: int = Field(4, ge=1, le=256)
+    heads: int = Field(4, ge=1, le=256, description="of attention; width is a multiple of it")
     context: int = Field(64, ge=2, le=65_536, description="tokens a window")
-    vocabulary: int = Field(BYTE_VALUES, ge=BYTE_VALUES, le=1 << 20)
+    vocabulary: int = Field(BYTE_VALUES, ge=BYTE_VALUES, le=1 << 20, description="kinds of tokens")
     picture_side: int = Field(8, ge=2, le=1024, description="pixels; MNIST has 28, CIFAR 32")
     picture_channels: int = Field(1, ge=1, le=4, description="1 for grey, 3 for colours")
     classes: int = Field(10, ge=2, le=65_536, description="of pictures")

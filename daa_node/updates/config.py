@@ -35,18 +35,44 @@ class UpdatesConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    codec: Literal["int8", "int4", "top_k"] = "int8"  # the ceiling: see `codecs`
-    rule: Literal["mean", "trimmed_mean"] = "trimmed_mean"
-    f_agg: int | None = None  # None: a third of validators that contribute, see `f_agg_among`
-    outer_lr: tuple[int, int] = (7, 10)  # DiLoCo, section 3.1
-    outer_momentum: tuple[int, int] = (6, 10)  # 0.9 lost at demo size: it must follow H and rounds
-    clip_norm: float | None = None  # L2 of the pseudo-gradient, before error feedback
-    norm_cap: float | None = 1024.0  # an offer whose decoded L2 is above it is refused
-    error_feedback: bool = True
-    train_on: bool = False  # while updates travel: see training.ahead
+    codec: Literal["int8", "int4", "top_k"] = Field(
+        "int8", description="how updates are coded; a node may take one of fewer bits"
+    )
+    rule: Literal["mean", "trimmed_mean"] = Field(
+        "trimmed_mean", description="how they are merged; a mean holds off no liar"
+    )
+    f_agg: int | None = Field(
+        None,
+        description="how many contributors may be bad; null: a third of the validators",
+    )
+    # DiLoCo, section 3.1
+    outer_lr: tuple[int, int] = Field(
+        (7, 10), description="step along the merged update, as a fraction"
+    )
+    # 0.9 lost at demo size: it must follow H and rounds
+    outer_momentum: tuple[int, int] = Field(
+        (6, 10), description="Nesterov momentum of the outer step, as a fraction"
+    )
+    clip_norm: float | None = Field(
+        None, description="L2 norm to which an update is cut before it is coded; null: not at all"
+    )
+    norm_cap: float | None = Field(
+        1024.0, description="an update whose L2 norm is above it is refused; null: none is"
+    )
+    error_feedback: bool = Field(
+        True, description="add to the next update what coding has lost of this one"
+    )
+    train_on: bool = Field(  # see training.ahead
+        False, description="train while updates travel; spot checks must be off then"
+    )
     # Of an update or a delta: a blob of fewer than twelve chunks comes from who has it whole, so
     # small updates over thin links want small ones. Each chunk costs a digest, of 32 bytes.
-    chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=CHUNK_BYTES_MIN, le=CHUNK_BYTES_MAX)
+    chunk_bytes: int = Field(
+        CHUNK_BYTES_MAX,
+        ge=CHUNK_BYTES_MIN,
+        le=CHUNK_BYTES_MAX,
+        description="pieces in which updates and deltas travel",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

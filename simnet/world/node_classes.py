@@ -26,9 +26,15 @@ class LimitsConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    upload_mbit_s: float | None = Field(None, ge=CAP_MBIT_S_LEAST, le=CAP_MBIT_S_MOST)
-    download_mbit_s: float | None = Field(None, ge=CAP_MBIT_S_LEAST, le=CAP_MBIT_S_MOST)
-    data_gb_a_day: float | None = Field(None, gt=0, le=DATA_GB_A_DAY_MOST)
+    upload_mbit_s: float | None = Field(
+        None, ge=CAP_MBIT_S_LEAST, le=CAP_MBIT_S_MOST, description="network.upload_mbit_s"
+    )
+    download_mbit_s: float | None = Field(
+        None, ge=CAP_MBIT_S_LEAST, le=CAP_MBIT_S_MOST, description="network.download_mbit_s"
+    )
+    data_gb_a_day: float | None = Field(
+        None, gt=0, le=DATA_GB_A_DAY_MOST, description="network.data_gb_a_day"
+    )
 
 
 class NodesConfig(BaseModel):
@@ -37,14 +43,14 @@ class NodesConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field("node", pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="of the class")
-    count: int = Field(4, ge=1, le=NODES_MAX)
+    count: int = Field(4, ge=1, le=NODES_MAX, description="how many there are")
     role: Literal["validator", "trainer", "newcomer", "observer"] = Field(
         "validator", description="newcomer: a trainer that the genesis does not name, and enrolls"
     )
-    stake: int = Field(1, ge=1, le=2**40)
+    stake: int = Field(1, ge=1, le=2**40, description="what a validator's vote weighs")
     speed: float = Field(1.0, gt=0, le=1000, description="inner steps, relative to the job's")
     up_mbit_s: float | None = Field(None, gt=0, description="of its access link; None: topology's")
-    down_mbit_s: float | None = Field(None, gt=0)
+    down_mbit_s: float | None = Field(None, gt=0, description="as up_mbit_s")
     limits: LimitsConfig | None = Field(None, description="below what the link bears; of daemons")
     nat: Nat | None = Field(None, description="what each of them is behind; None: the internet")
     relay: bool = Field(False, description="whether its daemons relay for who cannot be dialled")

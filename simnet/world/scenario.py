@@ -127,12 +127,12 @@ class TopologyConfig(BaseModel):
 
     model_config = STRICT
 
-    preset: Preset = "local"
+    preset: Preset = Field("local", description="what latencies and rates begin with")
     latency_ms: LeastMost | None = Field(None, description="one way, least and most")
-    jitter_ms: float | None = Field(None, ge=0, le=10_000)
-    mbit_s: float | None = Field(None, gt=0, le=1e6)
-    loss_percent: float | None = Field(None, ge=0, le=100)
-    reorder_percent: float | None = Field(None, ge=0, le=100)
+    jitter_ms: float | None = Field(None, ge=0, le=10_000, description="added by chance, at most")
+    mbit_s: float | None = Field(None, gt=0, le=1e6, description="of each node's access link")
+    loss_percent: float | None = Field(None, ge=0, le=100, description="of packets, or messages")
+    reorder_percent: float | None = Field(None, ge=0, le=100, description="that come out of turn")
     degree: int = Field(8, ge=2, le=64, description="of the gossip mesh")
 
 
@@ -141,9 +141,9 @@ class FaultConfig(BaseModel):
 
     model_config = STRICT
 
-    kind: FaultKind
-    at_s: float = Field(ge=0, le=FOREVER_S)
-    for_s: float = Field(FOREVER_S, gt=0, le=FOREVER_S)
+    kind: FaultKind = Field(description="what goes wrong")
+    at_s: float = Field(ge=0, le=FOREVER_S, description="when it begins")
+    for_s: float = Field(FOREVER_S, gt=0, le=FOREVER_S, description="until it heals")
     nodes: tuple[int, ...] = Field((), description="whom it befalls; none: chosen by the seed")
     aim: Literal["leader"] | None = Field(None, description="who leads then, instead of nodes")
     shape: Literal["halves", "bridge", "one_way", "isolate", "flapping"] = Field(
@@ -216,8 +216,8 @@ class AdversaryConfig(BaseModel):
 
     model_config = STRICT
 
-    kind: AdversaryKind
-    nodes: tuple[int, ...] = ()
+    kind: AdversaryKind = Field(description="how they lie")
+    nodes: tuple[int, ...] = Field((), description="which, by number")
     count: int = Field(1, ge=1, le=NODES_MAX, description="if `nodes` names none")
     poison: Poison = Field("sign_flip", description="of a poisoner")
     cheat: Cheat = Field("skips_steps", description="of a cheat")
@@ -234,7 +234,7 @@ class ChangeConfig(BaseModel):
 
     model_config = STRICT
 
-    kind: ChangeKind
+    kind: ChangeKind = Field(description="what is asked for")
     at_s: float = Field(ge=0, le=FOREVER_S, description="when it is first asked for")
     node: int = Field(description="whom it is about")
     stake: int | None = Field(None, ge=1, le=2**40, description="of join and stake: from then on")
@@ -282,7 +282,9 @@ class WorkConfig(BaseModel):
 
     model_config = STRICT
 
-    kind: Literal["training", "gossip", "fetch", "upload", "rounds"] = "training"
+    kind: Literal["training", "gossip", "fetch", "upload", "rounds"] = Field(
+        "training", description="training is of daemons, the others are of nodes on the heap"
+    )
     rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
     model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
     parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
@@ -293,7 +295,7 @@ class WorkConfig(BaseModel):
         "trimmed_mean", description="that merges updates, for codecs it works with"
     )
     train_on: bool = Field(False, description="while updates travel, as a job's updates.train_on")
-    inner_steps_max: int = Field(30, ge=1, le=1_000_000)
+    inner_steps_max: int = Field(30, ge=1, le=1_000_000, description="of the fastest node, a round")
     step_s: float = Field(0.05, gt=0, description="of a node of speed 1")
     tokens_per_step: int = Field(1024, ge=1, description="of a virtual model")
     parameters_per_s: float = Field(
@@ -302,7 +304,7 @@ class WorkConfig(BaseModel):
     speeds: SpeedsConfig = SpeedsConfig()
     delta_ms: int = Field(250, ge=1, le=600_000, description="of the agreement")
     window_s: float = Field(20.0, gt=0, description="of a round's collection")
-    epoch_rounds: int = Field(64, ge=1)
+    epoch_rounds: int = Field(64, ge=1, description="after which validators may change")
     snapshot_every: int = Field(4, ge=1, le=1024, description="vertices, of daemons")
     spot_checks: SpotChecksConfig = Field(
         SpotChecksConfig(share=(0, 1)),
@@ -313,9 +315,9 @@ class WorkConfig(BaseModel):
         None, ge=1, description="of daemons: older deltas and snapshots go; none: nothing does"
     )
     messages: int = Field(10, ge=0, le=100_000, description="of gossip: how many are published")
-    message_bytes: int = Field(4096, ge=1, le=1 << 20)
+    message_bytes: int = Field(4096, ge=1, le=1 << 20, description="of gossip: size of each")
     chunks: int = Field(64, ge=1, le=4096, description="of a checkpoint, or a contribution")
-    chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=1, le=CHUNK_BYTES_MAX)
+    chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=1, le=CHUNK_BYTES_MAX, description="size of each")
     holders: int = Field(2, ge=1, le=NODES_MAX, description="that have all of it at the start")
     crowd: CrowdConfig = Field(CrowdConfig(), description="of rounds on the heap")
     adaptive: bool = Field(True, description="the loop adapts; False: everybody takes every step")
@@ -357,10 +359,10 @@ class Scenario(BaseModel):
 
     model_config = STRICT
 
-    name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$")
+    name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="of the scenario")
     why: str = Field("", max_length=2000, description="what this scenario is to find out")
-    seed: int = Field(0, ge=0, lt=2**63)
-    fidelity: Fidelity = "light"
+    seed: int = Field(0, ge=0, lt=2**63, description="of all chance in it")
+    fidelity: Fidelity = Field("light", description="how nodes are run: see simnet.md")
     duration_s: float = Field(60.0, gt=0, le=FOREVER_S, description="virtual; at most")
     nodes: tuple[NodesConfig, ...] = Field((NodesConfig(),), min_length=1)
     topology: TopologyConfig = TopologyConfig()

@@ -25,8 +25,8 @@ class VolunteersConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    kind: VolunteerKind = "honest"
-    count: int = Field(1, ge=1, le=4096)
+    kind: VolunteerKind = Field("honest", description="what they are like")
+    count: int = Field(1, ge=1, le=4096, description="how many there are")
     per_address: int = Field(1, ge=1, le=PER_ADDRESS_MAX, description="of these at one address")
     node: int = Field(0, ge=0, description="whose gateway they come to; it is open for their sake")
     at_s: float = Field(1.0, ge=0, le=1e6, description="from when on they come")
