@@ -5,6 +5,7 @@ Each part of the API has its routes in a module of its own; here they become one
 
 from collections.abc import Callable
 
+from daa_node.api.dashboard_routes import dashboard_routes
 from daa_node.api.handlers import Handlers
 from daa_node.api.metrics import Facts
 from daa_node.api.operator_desk import OperatorDesk
@@ -49,6 +50,7 @@ def set_operator_desk(
     )
     routes = (
         *reading_routes(sources),
+        *dashboard_routes(api.dashboard),
     )
     desk = OperatorDesk(api.tokens, routes, port, parts.config.api.hosts)
     door.set_asking_desk(desk.answer)

@@ -16,7 +16,6 @@ from daa_node.api.tokens import Tokens
 from daa_node.checkpoints.config import StorageConfig
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
-from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.config import NetworkConfig
@@ -40,6 +39,7 @@ from daa_node.seams import (
 )
 from daa_node.training.datasets.examples import Examples
 from daa_node.wire.http_messages import AskingDesk, Desk
+from daa_node.wire.page_files import Site
 
 
 class Control(Protocol):
@@ -73,15 +73,16 @@ class OperatorDoor(Protocol):
     def set_asking_desk(self, desk: AskingDesk) -> None: ...
 
     def standing(self) -> Mapping[str, Any]:
-        """`listens`, and how many `connections` it has."""
+        """`url`, `listens` or `failure`, and how many `connections` it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorApi:
-    """Its door, and who may ask what there."""
+    """Its door, who may ask what there, and the page that asks."""
 
     door: OperatorDoor
     tokens: Tokens
+    dashboard: Site
 
 
 class KeyUse(Protocol):

@@ -83,13 +83,19 @@ class OperatorDesk:
         is_foreign = visit.origin != "" and visit.origin.lower() not in {
             f"http://{host}" for host in hosts
         }
-        if is_foreign or visit.sec_fetch_site.lower() not in _OWN_SITE:
+        is_elsewhere = visit.sec_fetch_site.lower() not in _OWN_SITE
+        if is_foreign or (is_elsewhere and not self._is_linked(visit)):
             return said(403, "no page of another site may ask here")
         _, mark, query = visit.target.partition("?")
         if "#" in visit.target or (mark and not is_query(query)):
             words = "no query like that; a token belongs into the header Authorization"
             return said(400, words)
         return None
+
+    def _is_linked(self, visit: Visit) -> bool:
+        """Whether it asks for a page that is public, and tells another site nothing of us."""
+        route = self._table.at(visit.target).get(visit.method)
+        return route is not None and route.is_linked and route.right is Right.NOTHING
 
     def _own_hosts(self) -> set[str]:
         port = self._port()

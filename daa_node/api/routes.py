@@ -63,6 +63,7 @@ class Route:
     right: Right  # NOTHING: no token is asked for
     answer: Answer
     params: tuple[Parameter, ...] = ()
+    is_linked: bool = False  # a page without secrets: a link elsewhere may lead a browser to it
 
 
 class RouteTable:

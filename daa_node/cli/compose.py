@@ -50,7 +50,6 @@ from daa_node.config import NodeConfig
 from daa_node.config_file import Override
 from daa_node.errors import NodeError, StorageFailed, UserError
 from daa_node.gateway.front_desk import WITHOUT_PAGE
-from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.session import Local
 from daa_node.network.config import NetworkConfig
@@ -65,6 +64,7 @@ from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
+from daa_node.wire.page_files import Site
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
 SHOWN = {
@@ -276,7 +276,7 @@ class _Daemon:
                     punches=self._transport.punches,
                     router=self._make_router(),
                     web=self._make_web(),
-                    api=None if self._api is None else OperatorApi(*self._api),
+                    api=self._make_api(),
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
                     network_now=lambda: self._config.network,
@@ -314,6 +314,11 @@ class _Daemon:
         if not network.upnp or network.announce:
             return None  # the operator says where others find us
         return UpnpRouter(lambda: 0 if self._bulk is None else self._bulk.port)
+
+    def _make_api(self) -> OperatorApi | None:
+        if self._api is None:
+            return None
+        return OperatorApi(*self._api, doors.dashboard(self._events))
 
     def _make_web(self) -> Web | None:
         if self._door is None:

@@ -6,12 +6,14 @@ from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import HttpDoor
 from daa_node.adapters.operator_door import operator_door
+from daa_node.adapters.site_directory import DASHBOARD, read_site
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.adapters.token_files import open_tokens
 from daa_node.api.tokens import Tokens
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.config import NodeConfig
-from daa_node.observability.events import EventLog
+from daa_node.observability.events import PAGE_MISSING, EventLog
+from daa_node.wire.page_files import Site
 
 
 def certificate(config: NodeConfig, directory: DataDirectory) -> Certificate | None:
@@ -43,6 +45,15 @@ def operator_api(
         return None
     tokens = open_tokens(directory.root, SystemEntropy())
     return operator_door(config.api.listen, events, shortage, _lots()), tokens
+
+
+def dashboard(events: EventLog) -> Site:
+    """The operator's page; without files where it was not built, or cannot be read."""
+    try:
+        return Site(read_site(DASHBOARD))
+    except OSError as fault:
+        events.emit(PAGE_MISSING, detail=f"cannot read the dashboard: {fault}")
+        return Site({})
 
 
 def _lots() -> Random:

@@ -25,6 +25,7 @@ EXAMPLES: Mapping[str, str] = {
     "peers": "daa-node peers --json --dir alice",
     "rounds": "daa-node rounds --dir alice",
     "logs": "daa-node logs --follow -n 20 --dir alice",
+    "dashboard": "daa-node dashboard --dir alice",
     "doctor": "daa-node doctor --dir alice",
     "drain": "daa-node drain --dir bob",
     "validators": "daa-node validators --dir alice",

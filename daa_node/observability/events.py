@@ -29,7 +29,7 @@ GATEWAY_OPENED = EventName("gateway_opened")  # url, listens
 GATEWAY_FAILED = EventName("gateway_failed")  # error, retry_s
 API_OPENED = EventName("api_opened")  # url, listens: the operator's own
 API_FAILED = EventName("api_failed")  # error, retry_s
-PAGE_MISSING = EventName("page_missing")  # detail: the gateway serves no page, and what to do
+PAGE_MISSING = EventName("page_missing")  # detail: a page is not served, and what to do
 # where, error, count: a mistake of ours, told every ten minutes
 VISIT_FAILED = EventName("visit_failed")
 # Volunteers

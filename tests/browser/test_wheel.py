@@ -77,5 +77,5 @@ def test_the_page_of_a_wheel_is_whole_and_served(
 
 def test_without_node_a_wheel_is_built_without_the_page(tmp_path: Path, without_node: None) -> None:
     installed = wheel_of(checkout(tmp_path / "tree", site=False))
-    assert (installed / "daa_node/gateway/page_files.py").exists()
+    assert (installed / "daa_node/wire/page_files.py").exists()
     assert not (installed / SITE).exists()

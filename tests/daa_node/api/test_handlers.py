@@ -126,14 +126,14 @@ class Daemon:
             copies=lambda: {"wanted": 3, "states": []},
             trainer_pid=nothing,
             gateway=nothing,
+            api=nothing,
             reachability=dict,
             is_relayed=lambda _: False,
             is_punched=lambda _: False,
             drain=nothing,
         )
-        identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)
         self.commands = Handlers(
-            identity,
+            Identity(keys.node_id, keys.peer_id, CHAIN, process),
             live,
             cast(JobRunner, runner),
             Directory(trio.current_time, {}, EventLog(lambda: 0)),
