@@ -75,16 +75,16 @@ function Node({ state, store }: { state: State; store: Store | null }) {
             <LossCard rounds={state.rounds} walks={state.walks} />
             <RoundsCard walks={state.walks} nowS={nowS} />
             <PeersCard state={state} />
-            <LogCard events={state.events} link={state.link} />
+            <Contributions state={state} />
           </div>
           <div>
             <HealthCard components={components} />
             <Controls status={state.status} onDone={() => store?.refresh("status")} />
             <MembersCard members={state.members} onDone={() => store?.refresh("members")} />
-            <Contributions state={state} />
             <Checkpoints rounds={state.rounds} me={state.status?.node_id ?? ""} />
           </div>
         </div>
+        <LogCard events={state.events} link={state.link} />
       </main>
       <Footer state={state} />
     </>

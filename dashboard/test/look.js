@@ -85,7 +85,6 @@ await page.waitForSelector("#rounds .rounds li");
 await page.waitForSelector("#contributions meter");
 const seen = {
   addressAfter: page.url(),
-  title: await page.title(),
   now: await words("#now-title"),
   gone: await words("#nodes .gone"),
   rounds: await page.$$eval("#rounds .round-head", (all) => all.map((each) => each.textContent)),
