@@ -119,6 +119,34 @@ export interface Members {
   readonly asked: readonly MembershipRequest[];
 }
 
+export interface Setting {
+  readonly key: string;
+  readonly value: string | number | boolean | null | object;
+  readonly origin: string;
+  readonly reloads: boolean; // whether a running daemon takes over another one
+}
+
+export interface Settings {
+  readonly file: string;
+  readonly digest: string; // of what the file says now
+  readonly settings: readonly Setting[];
+}
+
+/** Of a node that keeps a history: all that each host has ever brought. */
+export interface Contributed {
+  readonly rounds: number;
+  readonly tokens: number;
+  readonly contributions: readonly {
+    readonly node_id: string | null;
+    readonly rounds: number;
+    readonly void: number;
+    readonly tokens: number;
+    readonly share: number;
+    readonly last_height: number | null;
+    readonly left_out: Readonly<Record<string, number>>;
+  }[];
+}
+
 /** One line of the event log: its time in seconds, its name, and fields of its own. */
 export interface Told {
   readonly ts: number;

@@ -14,6 +14,7 @@ import { announcement, nowOf } from "./now";
 import { NowCard } from "./now_card";
 import { PeersCard } from "./peers_card";
 import { RoundsCard } from "./rounds_card";
+import { SettingsCard } from "./settings_card";
 import { SignIn } from "./sign_in";
 import { NOTHING_KNOWN, type Link, type State } from "./state";
 import { Store } from "./store";
@@ -76,12 +77,15 @@ function Node({ state, store }: { state: State; store: Store | null }) {
             <RoundsCard walks={state.walks} nowS={nowS} />
             <PeersCard state={state} />
             <Contributions state={state} />
+            <Checkpoints rounds={state.rounds} me={state.status?.node_id ?? ""} />
           </div>
           <div>
             <HealthCard components={components} />
             <Controls status={state.status} onDone={() => store?.refresh("status")} />
             <MembersCard members={state.members} onDone={() => store?.refresh("members")} />
-            <Checkpoints rounds={state.rounds} me={state.status?.node_id ?? ""} />
+            <SettingsCard
+              settings={state.settings} onDone={() => store?.refresh("settings")}
+            />
           </div>
         </div>
         <LogCard events={state.events} link={state.link} />

@@ -1,6 +1,8 @@
 /** All that the page knows, and how what it hears changes that. Pure: no clock, no network. */
 
-import type { Members, Peer, RoundRecord, Status, Told } from "./facts";
+import type {
+  Contributed, Members, Peer, RoundRecord, Settings, Status, Told,
+} from "./facts";
 import { numberIn, textIn } from "./facts";
 import { walked, type Walk } from "./walks";
 
@@ -21,14 +23,16 @@ export interface State {
   readonly peers: readonly Peer[] | null;
   readonly rounds: readonly RoundRecord[];
   readonly members: Members | null;
+  readonly contributed: Contributed | null; // null: this node keeps no history
+  readonly settings: Settings | null;
   readonly events: readonly Told[]; // the newest last
   readonly walks: readonly Walk[];
   readonly gone: ReadonlyMap<string, string>; // peer id -> why it left
 }
 
 export const NOTHING_KNOWN: State = {
-  link: { at: "connecting" }, status: null, peers: null, rounds: [], members: null, events: [],
-  walks: [], gone: new Map(),
+  link: { at: "connecting" }, status: null, peers: null, rounds: [], members: null,
+  contributed: null, settings: null, events: [], walks: [], gone: new Map(),
 };
 
 /** After one more event. */

@@ -6,7 +6,9 @@
 
 import { get, NotReached, Refused } from "./asking";
 import type { Sent } from "./event_reader";
-import type { Members, Peer, RoundRecord, Status, Told } from "./facts";
+import type {
+  Contributed, Members, Peer, RoundRecord, Settings, Status, Told,
+} from "./facts";
 import { follow } from "./following";
 import { heard, isBare, NOTHING_KNOWN, type Link, type State } from "./state";
 
@@ -25,13 +27,15 @@ const OF_STATUS = new RegExp(
   + "set_|update_sealed|reachability_)",
 );
 
-type Kind = "status" | "peers" | "rounds" | "members";
+type Kind = "status" | "peers" | "rounds" | "members" | "contributed" | "settings";
 
 const PATHS: Readonly<Record<Kind, string>> = {
   status: "/v1/status", peers: "/v1/peers", rounds: "/v1/rounds", members: "/v1/validators",
+  contributed: "/v1/contributions", settings: "/v1/settings",
 };
 const EVERY_MS: Readonly<Record<Kind, number>> = {
-  status: STATUS_EVERY_MS, peers: PEERS_EVERY_MS, rounds: ROUNDS_EVERY_MS, members: 15_000,
+  status: STATUS_EVERY_MS, peers: PEERS_EVERY_MS, rounds: ROUNDS_EVERY_MS,
+  members: 15_000, contributed: 15_000, settings: 60_000,
 };
 
 export class Store {
@@ -39,7 +43,9 @@ export class Store {
   private readonly token: string;
   private readonly tell: (state: State) => void;
   private readonly stop = new AbortController();
-  private readonly askedMs: Record<Kind, number> = { status: 0, peers: 0, rounds: 0, members: 0 };
+  private readonly askedMs: Record<Kind, number> = {
+    status: 0, peers: 0, rounds: 0, members: 0, contributed: 0, settings: 0,
+  };
   private readonly due = new Set<Kind>();
   private readonly missing = new Set<Kind>(); // what this daemon does not answer
   private readonly asking = new Set<Kind>();
@@ -91,6 +97,7 @@ export class Store {
     if (OF_STATUS.test(event.name)) this.due.add("status");
     if (OF_PEERS.test(event.name)) this.due.add("peers");
     if (OF_MEMBERS.test(event.name)) this.due.add("members");
+    if (event.name === "config_reloaded") this.due.add("settings");
     if (event.name === "events_missed") this.due.add("rounds").add("status");
   }
 
@@ -137,6 +144,10 @@ export class Store {
         return this.set({ ...this.state, rounds: (answer as { rounds: RoundRecord[] }).rounds });
       case "members":
         return this.set({ ...this.state, members: answer as Members });
+      case "contributed":
+        return this.set({ ...this.state, contributed: answer as Contributed });
+      case "settings":
+        return this.set({ ...this.state, settings: answer as Settings });
       default:
         kind satisfies never;
     }

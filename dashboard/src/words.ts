@@ -21,6 +21,17 @@ export function bytes(value: number): string {
   return `${at === 0 || left >= 100 ? Math.round(left) : left.toFixed(1)} ${units[at]}`;
 }
 
+/** How many, as a person says it: 950, 12.3 thousand, 4.5 million. */
+export function tokens(value: number): string {
+  const units = ["", " thousand", " million", " billion", " trillion"];
+  let at = 0, left = value;
+  while (left >= 1_000 && at < units.length - 1) {
+    left /= 1_000;
+    at += 1;
+  }
+  return `${at === 0 || left >= 100 ? Math.round(left) : left.toFixed(1)}${units[at]}`;
+}
+
 /** Enough of a name to tell it from others at a glance. */
 export function short(id: string): string {
   return id.slice(0, 8);

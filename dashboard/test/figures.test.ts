@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { sharesOf } from "../src/contributions";
+import { sharesOf, sharesTold } from "../src/contributions";
 import { curveOf, curveWords, POINTS_MAX } from "../src/curve";
 import { fieldsOf } from "../src/log_card";
 import { EVENTS_MAX, heard } from "../src/state";
@@ -13,9 +13,21 @@ describe("contributions", () => {
       record(2, { contributors: [ME, OTHERS[0]!], voided: [OTHERS[0]!] }),
     ];
     expect(sharesOf(rounds)).toEqual([
-      { node: ME, rounds: 2, voided: 0, lastHeight: 2 },
-      { node: OTHERS[0], rounds: 1, voided: 1, lastHeight: 2 },
+      { node: ME, rounds: 2, voided: 0, lastHeight: 2, share: 1, notes: [] },
+      { node: OTHERS[0], rounds: 1, voided: 1, lastHeight: 2, share: 0.5, notes: [] },
     ]);
+  });
+
+  it("of a node with a history are all that it has kept, with why some were left out", () => {
+    const host = {
+      node_id: ME, rounds: 9, void: 1, tokens: 1_234_567, share: 0.75, last_height: 12,
+      left_out: { "came too late": 2 },
+    };
+    const gone = { ...host, node_id: null, left_out: {}, last_height: null };
+    const [mine, others] = sharesTold({ rounds: 12, tokens: 2e6, contributions: [host, gone] });
+    expect(mine).toMatchObject({ node: ME, rounds: 9, voided: 1, share: 0.75 });
+    expect(mine?.notes).toEqual(["1.2 million tokens", "left out 2 times: came too late"]);
+    expect(others).toMatchObject({ node: null, lastHeight: null });
   });
 });
 

@@ -45,6 +45,43 @@ REQUEST = {
     "in_chain": True,
 }
 
+SETTINGS = {
+    "file": "/home/alice/node/config.yaml",
+    "digest": "9f" * 32,
+    "settings": [
+        {"key": "log.files_max", "value": 5, "origin": "default", "reloads": True},
+        {"key": "storage.bytes_max", "value": None, "origin": "default", "reloads": True},
+        {
+            "key": "network.listen",
+            "value": ["/ip4/0.0.0.0/tcp/4001"],
+            "origin": "config.yaml",
+            "reloads": False,
+        },
+    ],
+}
+
+
+def contributions() -> dict[str, Any]:
+    """In tokens, as a node has kept them."""
+    hosts = zip((ANNE, BERT, ME, CLEO), (410_000, 380_000, 205_000, 190_000), strict=True)
+    return {
+        "rounds": 12,
+        "tokens": 1_185_000,
+        "contributions": [
+            {
+                "node_id": node,
+                "mine": node == ME,
+                "rounds": tokens // 40_000,
+                "void": int(node == CLEO),
+                "tokens": tokens,
+                "share": round(tokens / 1_185_000, 6),
+                "last_height": 12,
+                "left_out": {"it came after the set was decided": 2} if node == CLEO else {},
+            }
+            for node, tokens in hosts
+        ],
+    }
+
 
 def status(is_cleo_here: bool, height: int) -> dict[str, Any]:
     return {
@@ -178,6 +215,8 @@ class Story:
                     peer(CLEO, self._is_cleo_here, faults={"late": 2}, rtt_ms=31.0),
                 ]
             },
+            "/v1/settings": lambda: SETTINGS,
+            "/v1/contributions": contributions,
             "/v1/rounds": lambda: {"rounds": rounds()},
             "/v1/validators": lambda: {
                 "epoch": 1,
