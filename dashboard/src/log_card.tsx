@@ -68,6 +68,7 @@ export function fieldsOf(event: Told): string {
 
 function plain(name: string, value: unknown): string {
   if (Array.isArray(value)) return value.length === 0 ? "none" : value.map(String).join(" ");
+  if (typeof value === "number") return String(Number(value.toPrecision(6)));
   const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
   if (/^[0-9a-f]{40,}$/.test(text)) return text.slice(0, 8);
   if (/peer|relay/.test(name) && /^[0-9a-zA-Z]{40,}$/.test(text)) return text.slice(-8);

@@ -75,7 +75,7 @@ function Node({ state, store }: { state: State; store: Store | null }) {
           <div>
             <LossCard rounds={state.rounds} walks={state.walks} />
             <RoundsCard walks={state.walks} nowS={nowS} />
-            <PeersCard state={state} />
+            <PeersCard state={state} nowS={nowS} />
             <Contributions state={state} />
             <Checkpoints rounds={state.rounds} me={state.status?.node_id ?? ""} />
           </div>

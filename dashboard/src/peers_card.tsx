@@ -6,14 +6,14 @@
 
 import { Card, Empty } from "./card";
 import type { Peer } from "./facts";
-import type { State } from "./state";
+import type { Gone, State } from "./state";
 import { count, NOTHING, seconds, short } from "./words";
 
 const RTT_MS_SHOWN_MIN = 20; // on one machine all are near, and look so
 
 const COLUMNS = ["Node", "Now", "Reached", "Round trip", "Height", "Standing here"];
 
-export function PeersCard({ state }: { state: State }) {
+export function PeersCard({ state, nowS }: { state: State; nowS: number }) {
   const peers = [...state.peers ?? []].sort(
     (a, b) => Number(b.connected) - Number(a.connected)
       || (a.node_id ?? a.peer_id).localeCompare(b.node_id ?? b.peer_id),
@@ -41,7 +41,7 @@ export function PeersCard({ state }: { state: State }) {
               {peers.map((peer) => (
                 <Row
                   key={peer.peer_id} peer={peer} farthestMs={farthestMs}
-                  why={state.gone.get(peer.peer_id) ?? ""}
+                  why={whyGone(peer, state.gone.get(peer.peer_id), nowS)}
                 />
               ))}
             </tbody>
@@ -64,7 +64,7 @@ function Row({ peer, farthestMs, why }: { peer: Peer; farthestMs: number; why: s
           {peer.connected ? "connected" : "gone"}
         </span>
         {!peer.connected && (
-          <small>{why || "no connection"}, seen {seconds(peer.last_seen_s)} ago</small>
+          <small>{why}</small>
         )}
       </td>
       <td role="cell" data-label="Reached">{wayTo(peer)}</td>
@@ -75,6 +75,11 @@ function Row({ peer, farthestMs, why }: { peer: Peer; farthestMs: number; why: s
       <td role="cell" data-label="Standing here"><Standing peer={peer} /></td>
     </tr>
   );
+}
+
+function whyGone(peer: Peer, gone: Gone | undefined, nowS: number): string {
+  if (gone === undefined) return `no connection, seen ${seconds(peer.last_seen_s)} ago`;
+  return `${gone.why}, ${seconds(Math.max(0, nowS - gone.atS))} ago`;
 }
 
 /** A bar that says how far, in the measure of the farthest, and the figure beside it. */

@@ -45,13 +45,15 @@ export function SettingsCard(
           setIsAsking(true);
         }}
       >
-        {settings.settings.filter(({ reloads }) => reloads).map((setting) => (
-          <Field
-            key={setting.key} setting={setting} isWrong={faults.includes(setting.key)}
-            words={words[setting.key] ?? typed(setting.value)}
-            onWords={(text) => setWords({ ...words, [setting.key]: text })}
-          />
-        ))}
+        <div class="fields">
+          {settings.settings.filter(({ reloads }) => reloads).map((setting) => (
+            <Field
+              key={setting.key} setting={setting} isWrong={faults.includes(setting.key)}
+              words={words[setting.key] ?? typed(setting.value)}
+              onWords={(text) => setWords({ ...words, [setting.key]: text })}
+            />
+          ))}
+        </div>
         <div class="buttons">
           <button
             type="submit" disabled={faults.length > 0 || Object.keys(changes).length === 0}
@@ -92,7 +94,9 @@ function Others({ settings: { file, settings } }: { settings: Settings }) {
   const others = settings.filter(({ reloads }) => !reloads);
   return (
     <details>
-      <summary><span>{count(others.length, "setting")} more: they take a restart</span></summary>
+      <summary>
+        <span>{count(others.length, "more setting")}: a change takes a restart</span>
+      </summary>
       <p class="words">In {file}</p>
       <dl class="lines scroll" tabindex={0} aria-label="Settings that take a restart">
         {others.map(({ key, value, origin }) => (

@@ -17,6 +17,12 @@ export type Link =
   | { readonly at: "away"; readonly why: string }
   | { readonly at: "refused" };
 
+/** Why and when a peer left, as the daemon told it. */
+export interface Gone {
+  readonly why: string;
+  readonly atS: number;
+}
+
 export interface State {
   readonly link: Link;
   readonly status: Status | null;
@@ -27,7 +33,7 @@ export interface State {
   readonly settings: Settings | null;
   readonly events: readonly Told[]; // the newest last
   readonly walks: readonly Walk[];
-  readonly gone: ReadonlyMap<string, string>; // peer id -> why it left
+  readonly gone: ReadonlyMap<string, Gone>; // by peer id
 }
 
 export const NOTHING_KNOWN: State = {
@@ -50,8 +56,9 @@ export function heard(state: State, event: Told): State {
 function leftOrCame(gone: State["gone"], event: Told): State["gone"] {
   if (event.name !== "peer_left" && event.name !== "peer_joined") return gone;
   const next = new Map(gone);
-  if (event.name === "peer_left") next.set(textIn(event, "peer_id"), textIn(event, "reason"));
-  else next.delete(textIn(event, "peer_id"));
+  const peerId = textIn(event, "peer_id");
+  if (event.name === "peer_left") next.set(peerId, { why: textIn(event, "reason"), atS: event.ts });
+  else next.delete(peerId);
   return next;
 }
 
