@@ -5,13 +5,18 @@ Each part of the API has its routes in a module of its own; here they become one
 
 from collections.abc import Callable
 
+from daa_node.api.audit import Deed
+from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.dashboard_routes import dashboard_routes
+from daa_node.api.event_stream import EventStream
 from daa_node.api.handlers import Handlers
 from daa_node.api.metrics import Facts
 from daa_node.api.operator_desk import OperatorDesk
 from daa_node.api.readiness import Condition
 from daa_node.api.reading_routes import Sources, reading_routes
-from daa_node.node_parts import NodeParts
+from daa_node.api.settings_routes import settings_routes
+from daa_node.node_parts import NodeParts, OperatorApi
+from daa_node.observability.events import API_COMMANDED
 from daa_node.rounds.job_runner import JobRunner
 
 
@@ -45,12 +50,41 @@ def set_operator_desk(
     sources = Sources(
         status=lambda: handlers.status({}),
         peers=lambda: handlers.peers({}),
+        rounds=lambda: handlers.rounds({}),
+        validators=lambda: handlers.validators({}),
         why_not_ready=why_not_ready,
         facts=facts,
+    )
+    commands = Commands(
+        drain=handlers.drain,
+        pause=handlers.pause,
+        resume=handlers.resume,
+        approve=handlers.approve,
     )
     routes = (
         *reading_routes(sources),
         *dashboard_routes(api.dashboard),
+        *command_routes(commands),
+        *settings_routes(api.settings),
+        *EventStream(parts.events, parts.entropy.bytes(4).hex()).routes(),
     )
-    desk = OperatorDesk(api.tokens, routes, port, parts.config.api.hosts)
+    desk = OperatorDesk(api.tokens, routes, port, _audit(parts, api), parts.config.api.hosts)
     door.set_asking_desk(desk.answer)
+
+
+def _audit(parts: NodeParts, api: OperatorApi) -> Callable[[Deed], None]:
+    """Into its own file, which no flood of other events pushes out, and into the event log."""
+
+    def audit(deed: Deed) -> None:
+        api.write_audit(deed.line(round(parts.clock.wall_ns() / 1e9, 3)))
+        parts.events.emit(
+            API_COMMANDED,
+            token=deed.token,
+            visitor=deed.visitor,
+            asked=f"{deed.method} {deed.path}",
+            body=deed.asked,
+            status=deed.status,
+            outcome=deed.outcome,
+        )
+
+    return audit

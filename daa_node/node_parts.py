@@ -12,6 +12,7 @@ import trio
 
 from daa_dag.ids import NodeId, VertexId
 from daa_node.api.handlers import Process
+from daa_node.api.settings_routes import Settings
 from daa_node.api.tokens import Tokens
 from daa_node.checkpoints.config import StorageConfig
 from daa_node.config import NodeConfig
@@ -78,10 +79,12 @@ class OperatorDoor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OperatorApi:
-    """Its door, who may ask what there, and the page that asks."""
+    """Its door, who may ask what there, where is kept what was, and the page that asks."""
 
     door: OperatorDoor
     tokens: Tokens
+    write_audit: Callable[[str], None]  # one line
+    settings: Settings
     dashboard: Site
 
 

@@ -474,6 +474,8 @@ class Wiring:
             is_relayed=self.relaying.is_relayed,
             is_punched=self.relaying.is_punched,
             drain=drain.set,
+            is_paused=lambda: loop.is_paused,
+            set_paused=loop.set_paused,
         )
         identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)
         return Handlers(

@@ -7,6 +7,7 @@ what is written next would go on where it breaks off.
 """
 
 import json
+import os
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
@@ -24,10 +25,15 @@ class EventFile:
         path: Path,
         limits: Callable[[], LogConfig],
         on_lost: Callable[[str], None] = lambda why: None,
+        mode: int = 0o666,
     ) -> None:
-        """`on_lost` hears of the first line of a row that the disk refuses."""
+        """`on_lost` hears of the first line of a row that the disk refuses.
+
+        `mode`: of a file that is new, less what the process' umask takes off.
+        """
         self._path = path
         self._on_lost = on_lost
+        self._mode = mode
         self._limits = limits  # asked at every line: SIGHUP may change them
         self._file: FileIO | None = None
         self._size_bytes = 0
@@ -70,7 +76,8 @@ class EventFile:
     def _open(self) -> FileIO:
         if self._file is None:
             # unbuffered: a killed daemon leaves its last words
-            self._file = self._path.open("ab", buffering=0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file = FileIO(os.open(self._path, flags, self._mode), "a")
             self._size_bytes = _whole_bytes(self._path)
             self._file.truncate(self._size_bytes)
         return self._file

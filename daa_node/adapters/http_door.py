@@ -5,9 +5,10 @@
     accepted --(TLS)--> a head --budget--> the desk's answer --> the next head, or the end
         \\-- at most SOCKETS_MAX, a share for each address, see waiting_room --/
 
-Nothing that goes wrong here ends the daemon. Requests have no bodies, and no connection becomes a
-WebSocket: pages dial libp2p's own port. Sending has a deadline as reading has, and ends at once
-when the daemon does. Whoever is answered next is drawn by lot among addresses (see turns).
+Nothing that goes wrong here ends the daemon. A body is read by whoever wants it, and where nobody
+does the connection ends. No connection becomes a WebSocket: pages dial libp2p's own port. Sending
+has a deadline as reading has, and ends at once when the daemon does. Whoever is answered next is
+drawn by lot among addresses (see turns).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +32,7 @@ from daa_node.observability.events import (
     VISIT_FAILED,
     EventLog,
 )
-from daa_node.wire.http_messages import AskingDesk, Desk, Headers, Reply, Visit
+from daa_node.wire.http_messages import AskingDesk, Desk, Headers, ReadBody, Reply, Stream, Visit
 from daa_node.wire.limits import KIB, MIB
 from daa_node.wire.listening import split_listen
 
@@ -43,6 +44,7 @@ ACCEPTS_PER_S = 50.0  # each costs up to a millisecond: a flood of them a twenti
 # that one which ends with the next piece may be twice as large.
 HEAD_BYTES_MAX = 16 * KIB
 HEAD_TIMEOUT_S = 5.0  # for a whole head, from the accepted socket or the last answer on
+BODY_TIMEOUT_S = 5.0  # for a whole body, from when somebody wants it
 REQUESTS_MAX = 200  # of one connection: a page loads a few dozen files
 PIECE_BYTES = 256 * KIB
 PIECE_TIMEOUT_S = 20.0  # to take one: a reader slower than 13 KiB/s is no use to a volunteer
@@ -82,7 +84,9 @@ class Manners:
     tell_failed: Callable[[EventLog, str | None, float], None]  # error, retry_s
     sockets_max: int
     newcomers: int
-    refusal_headers: Headers = ()  # on what is no HTTP, or has a body: no desk sees it
+    refusal_headers: Headers = ()  # on what is no HTTP: no desk sees it
+    streams_max: int = 0  # beside these: of visitors who stay and listen, as the desk lets them
+    takes_bodies: bool = False  # else a request that has one is refused, and no desk sees it
 
 
 PAGE = Manners(
@@ -117,6 +121,7 @@ class HttpDoor:
         self._listens: str | None = None  # host:port, while it is open
         self._failure: str | None = None  # why it is not
         self._room = WaitingRoom(manners.sockets_max)
+        self._streams = 0
         self._mishaps = Mishaps(
             lambda where, detail, count: events.emit(
                 VISIT_FAILED, where=where, error=detail, count=count
@@ -139,7 +144,7 @@ class HttpDoor:
             "url": self._url(),
             "listens": self._listens,
             "failure": self._failure,
-            "connections": len(self._room),
+            "connections": len(self._room) + self._streams,
         }
 
     async def run(self) -> None:
@@ -163,7 +168,8 @@ class HttpDoor:
         if self._certificate is not None:
             self._certificate.context()  # what is wrong with its files is told at once
         host, port = split_listen(self._config.listen)
-        sockets_max = self._manners.sockets_max + self._manners.newcomers
+        manners = self._manners
+        sockets_max = manners.sockets_max + manners.newcomers + manners.streams_max
         gate = Gate(sockets_max, ACCEPTS_PER_S, self._shortage)
         budget = DrawnPace(BYTES_PER_S, BYTES_AT_ONCE, self._lots)
         (listener,) = await trio.open_tcp_listeners(port, host=host, backlog=ACCEPT_BACKLOG)
@@ -195,7 +201,7 @@ class HttpDoor:
                     with trio.fail_after(HEAD_TIMEOUT_S):
                         await secured.do_handshake()
                     stream = secured
-                await self._converse(stream, host, budget)
+                await self._converse(stream, host, budget, scope)
             except _GONE:
                 pass  # left, or too slow: its own loss
             except Exception as broken:  # one visit must not end the others
@@ -203,33 +209,65 @@ class HttpDoor:
             finally:
                 self._room.leave(scope)
 
-    async def _converse(self, stream: trio.abc.Stream, host: str, budget: DrawnPace) -> None:
+    async def _converse(
+        self, stream: trio.abc.Stream, host: str, budget: DrawnPace, place: trio.CancelScope
+    ) -> None:
         assert self._desk is not None, "the desk is set before the door opens"
         machine = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         for requests_left in reversed(range(REQUESTS_MAX)):
+            visitor = host
             try:
-                request = await _next_request(machine, stream)
+                came = await _next_request(machine, stream)
+                if came is None:
+                    return
+                request, begun = came
+                headers = _joined(request)
+                visitor = self.visitor(headers) or host
+                has_body = machine.their_state is h11.SEND_BODY
+                if has_body and not self._manners.takes_bodies:
+                    reply = self._refusal(413, "a request has no body here")
+                else:
+                    body = has_body, partial(_read_body, machine, stream, begun)
+                    reply = await self._desk(_visit(request, headers, visitor, body))
             except h11.RemoteProtocolError as fault:
                 if machine.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                     refusal = self._refusal(fault.error_status_hint, str(fault))
-                    await _send(machine, stream, refusal, partial(_pay, budget, host))
+                    await _send(machine, stream, refusal, partial(_pay, budget, visitor))
                 return
-            if request is None:
-                return
-            headers = _joined(request)
-            if machine.their_state is h11.SEND_BODY:
-                reply = self._refusal(413, "a request has no body here")
-            else:
-                reply = await self._desk(_visit(request, headers))
             if request.method == b"HEAD":
-                reply = replace(reply, body=b"")
-            if requests_left == 0:
+                reply = replace(reply, body=b"", stream=None)
+            is_last = requests_left == 0 or machine.their_state is h11.SEND_BODY or reply.stream
+            if is_last and _LAST not in reply.headers:
                 reply = replace(reply, headers=(*reply.headers, _LAST))
-            pay = partial(_pay, budget, self.visitor(headers) or host)
-            await _send(machine, stream, reply, pay)
+            await _send(machine, stream, reply, partial(_pay, budget, visitor))
+            if reply.stream is not None:
+                self._room.leave(place)  # it listens for hours, and gives way to nobody
+                await self._listened_to(machine, stream, reply.stream)
+                return
             if machine.our_state is not h11.DONE or machine.their_state is not h11.DONE:
                 return
             machine.start_next_cycle()
+
+    async def _listened_to(
+        self, machine: h11.Connection, stream: trio.abc.Stream, run: Stream
+    ) -> None:
+        """Until the visitor leaves, or says anything more."""
+        if machine.trailing_data[0]:
+            return  # it has already
+
+        async def send(piece: bytes) -> None:
+            await _send_piece(stream, machine.send(h11.Data(data=piece)))
+
+        self._streams += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_until_heard, stream, nursery.cancel_scope)
+                await run(send)
+                nursery.cancel_scope.cancel()
+        except* _GONE:
+            pass
+        finally:
+            self._streams -= 1
 
     def _refusal(self, status: int, words: str) -> Reply:
         body = f"{words}\n".encode()
@@ -248,15 +286,38 @@ class HttpDoor:
         return headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
 
 
-async def _next_request(machine: h11.Connection, stream: trio.abc.Stream) -> h11.Request | None:
-    """With its end, if it has no body; None at the end. Raises h11.RemoteProtocolError, _GONE."""
+async def _next_request(
+    machine: h11.Connection, stream: trio.abc.Stream
+) -> tuple[h11.Request, bytes] | None:
+    """With what has come of its body, or with its end if it has none; None at the end.
+
+    Raises h11.RemoteProtocolError and _GONE.
+    """
     with trio.fail_after(HEAD_TIMEOUT_S):
         while (event := machine.next_event()) is h11.NEED_DATA:
             machine.receive_data(bytes(await stream.receive_some(HEAD_BYTES_MAX)))
     if not isinstance(event, h11.Request):
         return None
-    machine.next_event()
-    return event
+    begun = machine.next_event()
+    return event, bytes(begun.data) if isinstance(begun, h11.Data) else b""
+
+
+async def _read_body(
+    machine: h11.Connection, stream: trio.abc.Stream, begun: bytes, bytes_max: int
+) -> bytes | None:
+    """All of it, or None if it has more. Raises h11.RemoteProtocolError and _GONE."""
+    held = bytearray(begun)
+    with trio.fail_after(BODY_TIMEOUT_S):
+        if machine.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[])
+            await stream.send_all(machine.send(go_on) or b"")
+        while machine.their_state is h11.SEND_BODY and len(held) <= bytes_max:
+            event = machine.next_event()
+            if event is h11.NEED_DATA:
+                machine.receive_data(bytes(await stream.receive_some(HEAD_BYTES_MAX)))
+            elif isinstance(event, h11.Data):
+                held += event.data
+    return bytes(held) if len(held) <= bytes_max else None
 
 
 async def _send(machine: h11.Connection, stream: trio.abc.Stream, reply: Reply, pay: Pay) -> None:
@@ -268,7 +329,13 @@ async def _send(machine: h11.Connection, stream: trio.abc.Stream, reply: Reply, 
         piece = reply.body[at : at + PIECE_BYTES]
         await pay(len(piece))
         await _send_piece(stream, machine.send(h11.Data(data=piece)))
-    machine.send(h11.EndOfMessage())
+    if reply.stream is None:
+        machine.send(h11.EndOfMessage())
+
+
+async def _until_heard(stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
+    await stream.receive_some(1)
+    scope.cancel()
 
 
 async def _send_piece(stream: trio.abc.Stream, piece: bytes | None) -> None:
@@ -289,7 +356,10 @@ def _joined(request: h11.Request) -> dict[str, str]:
     return headers
 
 
-def _visit(request: h11.Request, headers: Mapping[str, str]) -> Visit:
+def _visit(
+    request: h11.Request, headers: Mapping[str, str], visitor: str, body: tuple[bool, ReadBody]
+) -> Visit:
+    has_body, read_body = body
     return Visit(
         method=request.method.decode(),
         target=request.target.decode(),
@@ -299,6 +369,11 @@ def _visit(request: h11.Request, headers: Mapping[str, str]) -> Visit:
         authorization=headers.get("authorization", ""),
         origin=headers.get("origin", ""),
         sec_fetch_site=headers.get("sec-fetch-site", ""),
+        last_event_id=headers.get("last-event-id", ""),
+        content_type=headers.get("content-type", ""),
+        visitor=visitor,
+        has_body=has_body,
+        read_body=read_body,
     )
 
 

@@ -5,12 +5,13 @@ from random import Random
 
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import HttpDoor, Manners
+from daa_node.api.event_stream import STREAMS_MAX
 from daa_node.api.replies import POLICY
 from daa_node.observability.events import API_FAILED, API_OPENED, EventLog
 
 SOCKETS_MAX = 32  # a scraper, a dashboard's six, a few scripts, each a few times over
 NEWCOMERS = 8  # sockets beyond it, while whoever gives way to them ends
-DESCRIPTORS_MAX = SOCKETS_MAX + NEWCOMERS + 2  # and its listeners
+DESCRIPTORS_MAX = SOCKETS_MAX + NEWCOMERS + STREAMS_MAX + 2  # and its listeners
 MANNERS = Manners(
     "api",
     lambda events, url, listens: events.emit(API_OPENED, url=url, listens=listens),
@@ -18,6 +19,8 @@ MANNERS = Manners(
     SOCKETS_MAX,
     NEWCOMERS,
     POLICY,
+    STREAMS_MAX,
+    takes_bodies=True,
 )
 
 

@@ -1,8 +1,8 @@
 """What an operator may ask a running node: how it stands, and to do something. Dicts in and out.
 
 The control socket serves these today; whatever serves them tomorrow takes the same handlers. They
-read, but for `drain`, and `propose`, `approve` and `consent`, which speak in this node's name about
-the validator set.
+read, but for `drain`, `pause` and `resume`, and `propose`, `approve` and `consent`, which speak in
+this node's name about the validator set.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -77,6 +77,8 @@ class Live:
     is_relayed: Callable[[PeerId], bool]  # whether our connection with it leads through a relay
     is_punched: Callable[[PeerId], bool]  # or through a hole that both ends have punched
     drain: Callable[[], None]
+    is_paused: Callable[[], bool]  # it votes, and trains nothing
+    set_paused: Callable[[bool], None]
 
 
 class Handlers:
@@ -104,6 +106,8 @@ class Handlers:
             "peers": self.peers,
             "rounds": self.rounds,
             "drain": self.drain,
+            "pause": self.pause,
+            "resume": self.resume,
             "validators": self.validators,
             "propose": self.propose,
             "approve": self.approve,
@@ -129,6 +133,7 @@ class Handlers:
             "calibration": live.calibration(),
             "part": part_of(who.node_id, validators.now),
             "phase": live.phase(),
+            "paused": live.is_paused(),
             "round": runner.round,
             "height": vertex.height,
             "vertex_id": vertex.vertex_id.hex(),
@@ -212,6 +217,15 @@ class Handlers:
     async def drain(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         self._live.drain()
         return {"schema_version": SCHEMA_VERSION, "draining": True}
+
+    async def pause(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Finish the inner steps that are under way, and train no more until `resume`."""
+        self._live.set_paused(True)
+        return {"schema_version": SCHEMA_VERSION, "paused": True}
+
+    async def resume(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._live.set_paused(False)
+        return {"schema_version": SCHEMA_VERSION, "paused": False}
 
     async def validators(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"schema_version": SCHEMA_VERSION, **self._membership_requests.listing()}

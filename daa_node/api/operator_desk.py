@@ -1,22 +1,26 @@
 """Who is answered over HTTP: each visit is looked at before any row of the route table sees it.
 
     visit --(Host is ours?)--(not from another site?)--(a query of short words?)--
-          --(token?)--(path and method?)--(enough of a right?)--(its query?)--> the row's answer
+          --(token?)--(path and method?)--(enough of a right?)--(its query and body?)--> the answer
 
-Rows that take no token go past those questions alone that are about it. A page elsewhere cannot
-ask in its visitor's name: a name that is pointed at us (DNS rebinding) is no Host of ours, a
-browser tells where a request comes from, and no browser sends the token by itself. Who has no token
-learns no more than that somebody lives here.
+Rows that take no token go past the questions about it. A page elsewhere cannot ask in its visitor's
+name: a name that is pointed at us (DNS rebinding) is no Host of ours, a browser tells where a
+request comes from, asks before it sends JSON, and sends the token nowhere by itself. Who has no
+token learns no more than that somebody lives here. What may change the node is audited.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
+from pydantic import BaseModel
 
+from daa_node.api.audit import Deed, deed_of
+from daa_node.api.bodies import read_body
 from daa_node.api.replies import said
 from daa_node.api.routes import Asked, Route, RouteTable, is_query, read_query
 from daa_node.api.tokens import Right, Tokens
+from daa_node.errors import NodeError, Refused, UserError
 from daa_node.wire.http_messages import Reply, Visit
 from daa_node.wire.listening import LOOPBACK_NAMES
 
@@ -33,16 +37,19 @@ class OperatorDesk:
         tokens: Tokens,
         routes: Sequence[Route],
         port: Callable[[], int],
+        audit: Callable[[Deed], None],
         hosts: tuple[str, ...] = (),
     ) -> None:
         """`port`: at which the door listens now. `hosts`: more of what a Host may be, exactly."""
         self._tokens = tokens
         self._table = RouteTable(routes)
         self._port = port
+        self._audit = audit
         self._hosts = hosts
         self.answers: Counter[int] = Counter()  # by status, since the start
 
     async def answer(self, visit: Visit) -> Reply:
+        """Raises what `visit.read_body` raises."""
         reply = await self._decide(visit)
         self.answers[reply.status] += 1
         return reply
@@ -54,26 +61,42 @@ class OperatorDesk:
         path, _, query = visit.target.partition("?")
         rows = self._table.at(path)
         route = rows.get("GET" if visit.method == "HEAD" else visit.method)
-        if route is None or route.right is not Right.NOTHING:
-            right = self._tokens.right_of(visit.authorization)
-            if right is Right.NOTHING:
-                challenge = ("WWW-Authenticate", 'Bearer realm="daa-node"')
-                words = "send the token of api-read.token: Authorization: Bearer TOKEN"
-                return said(401, words, (challenge,))
-            if not rows:
-                return said(404, f"no such path; there are {', '.join(self._table.paths())}")
-            if route is None:
-                methods = ", ".join("GET, HEAD" if name == "GET" else name for name in rows)
-                return said(405, methods.replace(", ", " or "), (("Allow", methods),))
-            if right < route.right:
-                return said(403, "this takes the token of api-admin.token")
+        right = self._tokens.right_of(visit.authorization)
+        is_public = route is not None and route.right is Right.NOTHING
+        if right is Right.NOTHING and not is_public:
+            challenge = ("WWW-Authenticate", 'Bearer realm="daa-node"')
+            words = "send the token of api-read.token: Authorization: Bearer TOKEN"
+            return said(401, words, (challenge,))
+        if route is None:
+            reply, asked = self._no_route(rows), None
+        elif right < route.right:
+            reply, asked = said(403, "this takes the token of api-admin.token"), None
+        else:
+            reply, asked = await self._read(route, visit, path, query)
+        if visit.method not in ("GET", "HEAD") and right is not Right.NOTHING:
+            body = None if asked is None else asked.model_dump(mode="json")
+            self._audit(deed_of(right, visit, body, reply))
+        return reply
+
+    def _no_route(self, rows: Mapping[str, Route]) -> Reply:
+        if not rows:
+            return said(404, f"no such path; there are {', '.join(self._table.paths())}")
+        methods = ["GET, HEAD" if name == "GET" else name for name in rows]
+        allowed = ", ".join(methods)
+        return said(405, allowed.replace(", ", " or "), (("Allow", allowed),))
+
+    async def _read(
+        self, route: Route, visit: Visit, path: str, query: str
+    ) -> tuple[Reply, BaseModel | None]:
+        """The answer, and the body if it was one."""
         try:
             parameters = read_query(query, route.params)
         except ValueError as fault:
-            return said(400, str(fault))
-        with trio.move_on_after(ANSWER_TIMEOUT_S):
-            return await route.answer(Asked(visit, path, parameters))
-        return said(503, f"no answer within {ANSWER_TIMEOUT_S:.0f} s")
+            return said(400, str(fault)), None
+        body = await read_body(visit, route.takes)
+        if isinstance(body, Reply):
+            return body, None
+        return await _answered(route, Asked(visit, path, parameters, body)), body
 
     def _refused(self, visit: Visit) -> Reply | None:
         """Before anybody looks at the token, and on every path."""
@@ -101,3 +124,16 @@ class OperatorDesk:
         port = self._port()
         hosts = {*self._hosts, *(f"{name}:{port}" for name in LOOPBACK_NAMES)}
         return hosts | set(LOOPBACK_NAMES) if port == HTTP_PORT else hosts
+
+
+async def _answered(route: Route, asked: Asked) -> Reply:
+    """Within a time; what changes the node is not left half done because a visitor leaves."""
+    with trio.move_on_after(ANSWER_TIMEOUT_S) as scope:
+        scope.shield = route.changes
+        try:
+            return await route.answer(asked)
+        except (UserError, Refused) as refused:
+            return said(409, str(refused))
+        except NodeError as failed:
+            return said(503, str(failed))
+    return said(503, f"no answer within {ANSWER_TIMEOUT_S:.0f} s")

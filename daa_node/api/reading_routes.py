@@ -1,4 +1,4 @@
-"""How a node stands, over HTTP: whether it lives, whether it takes part, metrics, status, peers."""
+"""How a node stands, over HTTP: whether it takes part, metrics, and what commands tell of it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ class Sources:
 
     status: Source
     peers: Source
+    rounds: Source
+    validators: Source
     why_not_ready: Callable[[], str | None]  # None: it is
     facts: Callable[[], Awaitable[Facts]]
 
@@ -43,6 +45,8 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
         Route("GET", "/metrics", Right.READ, scrape),
         Route("GET", "/v1/status", Right.READ, _telling(sources.status)),
         Route("GET", "/v1/peers", Right.READ, _telling(sources.peers)),
+        Route("GET", "/v1/rounds", Right.READ, _telling(sources.rounds)),
+        Route("GET", "/v1/validators", Right.READ, _telling(sources.validators)),
     )
 
 

@@ -10,6 +10,9 @@ token fits into an address.
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from daa_node.api.tokens import Right
 from daa_node.wire.http_messages import Reply, Visit
@@ -18,6 +21,8 @@ NUMBER_MAX = 2**53 - 1  # what each reader of JSON takes for a whole number
 _VALUE = r"[a-z0-9_.-]{1,32}"  # a token has twice as many characters
 _QUERY = re.compile(rf"[a-z_]{{1,32}}={_VALUE}(&[a-z_]{{1,32}}={_VALUE}){{0,15}}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
+
+B = TypeVar("B", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Asked:
     visit: Visit
     path: str
     query: Mapping[str, int | str] = field(default_factory=dict)  # each parameter of the route
+    body: BaseModel | None = None  # of the route's own kind
 
     def number(self, name: str) -> int:
         """A parameter that the route declares with a number as its default."""
@@ -49,6 +55,11 @@ class Asked:
         value = self.query[name]
         assert isinstance(value, str)
         return value
+
+    def body_as(self, kind: type[B]) -> B:
+        """The body, of the kind that the route names."""
+        assert isinstance(self.body, kind)
+        return self.body
 
 
 Answer = Callable[[Asked], Awaitable[Reply]]
@@ -64,6 +75,12 @@ class Route:
     answer: Answer
     params: tuple[Parameter, ...] = ()
     is_linked: bool = False  # a page without secrets: a link elsewhere may lead a browser to it
+    takes: type[BaseModel] | None = None  # what its body is, as JSON; None: it has no body
+
+    @property
+    def changes(self) -> bool:
+        """Whether an answer may leave the node another one: it is audited, and not cut off."""
+        return self.method != "GET"
 
 
 class RouteTable:

@@ -63,9 +63,14 @@ class AutonomyLoop:
         self._lessons = Lessons()
         self.decisions: tuple[Decision, ...] = ()
         self.action = Action.WAIT
+        self.is_paused = False  # by the operator
         self._round_began_s: float | None = None  # of the round under way
         self._presence: Presence | None = None  # since it began
         self._ahead_since_s: float | None = None  # we train on, from an update that was merged
+
+    def set_paused(self, paused: bool) -> None:
+        """From the next round on: inner steps that are under way are finished, and offered."""
+        self.is_paused = paused
 
     def waiting(self) -> str | None:
         """What the node waits for, if that is what it does; so may a round that is under way."""
@@ -102,7 +107,7 @@ class AutonomyLoop:
                     assert_never(behaviour.action)
 
     def _measured(self) -> Snapshot:
-        snapshot = self._monitor.measure()
+        snapshot = replace(self._monitor.measure(), paused=self.is_paused)
         if self._ahead_since_s is None:
             return snapshot
         return replace(snapshot, ahead_s=trio.current_time() - self._ahead_since_s)

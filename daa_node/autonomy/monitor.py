@@ -51,6 +51,7 @@ class Snapshot:
     us_per_step: float | None  # None: never measured
     upload_bytes_per_s: float | None
     receivers: int  # how many peers fetch our update
+    paused: bool = False  # by the operator
     data_spent: bool = False  # the day's budget is: nobody could have our contribution
     ahead_s: float = 0.0  # for how long we have trained on, towards this round
 

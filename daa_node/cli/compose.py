@@ -16,7 +16,6 @@ import trio
 
 from daa_consensus.roll import Admission
 from daa_dag.ids import VertexId
-from daa_node import config as node_config
 from daa_node.adapters.asked_process import base_weights
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
@@ -44,6 +43,7 @@ from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import doors, identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
+from daa_node.cli.live_settings import LiveSettings
 from daa_node.cli.starting import check_start
 from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
@@ -55,7 +55,7 @@ from daa_node.identity.session import Local
 from daa_node.network.config import NetworkConfig
 from daa_node.network.topics import dht_namespace
 from daa_node.node import run_node
-from daa_node.node_parts import NodeParts, OperatorApi, Web
+from daa_node.node_parts import NodeParts, Web
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog, as_line
 from daa_node.seams import OnFault
@@ -189,8 +189,7 @@ class _Daemon:
         self._joined = joined
         self._node = node
         self._made = made
-        self._config_path = config_path
-        self._config = node.config.value
+        self._offload = ThreadOffload()
         self._clock = SystemClock()
         self._file = EventFile(
             node.directory.events,
@@ -198,6 +197,9 @@ class _Daemon:
             lambda why: self._events.emit(names.STORAGE_FAILED, detail=why),
         )
         self._events = EventLog(self._clock.wall_ns, self._write)
+        self._settings = LiveSettings(
+            node.directory, config_path, node.config, self._events, self._offload
+        )
         self._shortage = Shortage(
             lambda detail: self._events.emit(names.DESCRIPTORS_SHORT, detail=detail)
         )
@@ -220,11 +222,16 @@ class _Daemon:
         self._transport.certificate = certificate = doors.certificate(self._config, node.directory)
         self._bulk: BulkChannel | None = None
         self._door = doors.page_door(self._config, certificate, self._events, self._shortage)
-        self._api = doors.operator_api(self._config, node.directory, self._events, self._shortage)
+        self._api = doors.operator_api(self._settings, node.directory, self._events, self._shortage)
+
+    @property
+    def _config(self) -> NodeConfig:
+        """As it is now: SIGHUP may change it, and the operator's API."""
+        return self._settings.now
 
     async def run(self, with_parent: bool) -> str:
         """The reason why it ended."""
-        directory, offload = self._node.directory, ThreadOffload()
+        directory, offload = self._node.directory, self._offload
         chain = DiskBlobStore(directory.chain, shortage=self._shortage)
         work = DiskBlobStore(directory.work, RECYCLED, self._shortage)
         for store in (chain, work):
@@ -276,7 +283,7 @@ class _Daemon:
                     punches=self._transport.punches,
                     router=self._make_router(),
                     web=self._make_web(),
-                    api=self._make_api(),
+                    api=None if self._api is None else self._api[1],
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
                     network_now=lambda: self._config.network,
@@ -315,11 +322,6 @@ class _Daemon:
             return None  # the operator says where others find us
         return UpnpRouter(lambda: 0 if self._bulk is None else self._bulk.port)
 
-    def _make_api(self) -> OperatorApi | None:
-        if self._api is None:
-            return None
-        return OperatorApi(*self._api, doors.dashboard(self._events))
-
     def _make_web(self) -> Web | None:
         if self._door is None:
             return None
@@ -350,23 +352,12 @@ class _Daemon:
         with trio.open_signal_receiver(*wanted) as signals:
             async for number in signals:
                 if number == signal.SIGHUP:
-                    self._reload()
+                    self._settings.reload()
                 elif asked or not await self._control.call("drain"):
                     at_once.cancel()
                 else:
                     asked = True
                     report.note("draining: stopping when the round is final (again: at once)")
-
-    def _reload(self) -> None:
-        try:
-            new = identity.open_config(self._node.directory, self._config_path).value
-        except NodeError as refused:
-            self._events.emit(names.CONFIG_RELOADED, error=str(refused))
-            report.note(f"settings not reloaded: {refused}")
-            return
-        taken, waiting = node_config.changed(self._config, new)
-        self._config = node_config.taken_over(self._config, new)
-        self._events.emit(names.CONFIG_RELOADED, changed=taken, needs_restart=waiting)
 
     def _write(self, event: Event) -> None:
         self._file.write_line(as_line(event))

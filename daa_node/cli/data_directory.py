@@ -9,6 +9,7 @@ D/agreement/   what this node signed         D/trainer/      the worker's own
 D/network      the chain id all that is of   D/networks/     what it has of other networks
 D/api-read.token, D/api-admin.token  0600: only where `api.listen` is set (see token_files)
 D/dashboard.html  0600: leads a browser to the dashboard (see cli.dashboard)
+D/api-audit.jsonl  0600: what was asked of it there that may change it
 D/tags.json    names that its operator gave to vertices
 D/trusted      vertices that the chains of its networks must hold (see trusted)
 D/weights.safetensors  first weights, where the network began with some; members have them, too
@@ -46,6 +47,7 @@ class DataDirectory:
         self.lock = root / "node.lock"
         self.control = root / "control.sock"
         self.events = root / "events.jsonl"
+        self.audit = root / "api-audit.jsonl"
         self.chain = root / "chain"
         self.work = root / "work"
         self.agreement = root / "agreement"

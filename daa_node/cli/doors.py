@@ -1,19 +1,28 @@
 """The two doors for HTTP that a daemon may have: the page's, and the operator's own."""
 
+from collections.abc import Callable
+from contextlib import closing
 from random import Random
 
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.http_door import HttpDoor
 from daa_node.adapters.operator_door import operator_door
 from daa_node.adapters.site_directory import DASHBOARD, read_site
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.adapters.token_files import open_tokens
-from daa_node.api.tokens import Tokens
+from daa_node.api.settings_routes import Settings
 from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.live_settings import LiveSettings
 from daa_node.config import NodeConfig
-from daa_node.observability.events import PAGE_MISSING, EventLog
+from daa_node.node_parts import OperatorApi
+from daa_node.observability.config import LogConfig
+from daa_node.observability.events import PAGE_MISSING, STORAGE_FAILED, EventLog
 from daa_node.wire.page_files import Site
+
+# Some ten thousand commands of an operator's programs, and as many before these.
+AUDIT = LogConfig(file_bytes_max=2_000_000, files_max=1)
 
 
 def certificate(config: NodeConfig, directory: DataDirectory) -> Certificate | None:
@@ -35,16 +44,33 @@ def page_door(
 
 
 def operator_api(
-    config: NodeConfig, directory: DataDirectory, events: EventLog, shortage: Shortage
-) -> tuple[HttpDoor, Tokens] | None:
-    """With the tokens, which are made at the first start; None where it is off.
+    settings: LiveSettings, directory: DataDirectory, events: EventLog, shortage: Shortage
+) -> tuple[HttpDoor, OperatorApi] | None:
+    """With its tokens, which are made at the first start; None where it is off.
 
     The caller holds the directory's lock. Raises UserError and StorageFailed (see token_files).
     """
+    config = settings.now
     if config.api.listen is None:
         return None
     tokens = open_tokens(directory.root, SystemEntropy())
-    return operator_door(config.api.listen, events, shortage, _lots()), tokens
+    door = operator_door(config.api.listen, events, shortage, _lots())
+    of_settings = Settings(settings.told, settings.change)
+    return door, OperatorApi(
+        door, tokens, _audit(directory, events), of_settings, dashboard(events)
+    )
+
+
+def _audit(directory: DataDirectory, events: EventLog) -> Callable[[str], None]:
+    def lost(why: str) -> None:
+        events.emit(STORAGE_FAILED, detail=why)
+
+    def write(line: str) -> None:
+        # few lines, and far apart: no file stays open for them
+        with closing(EventFile(directory.audit, lambda: AUDIT, lost, mode=0o600)) as file:
+            file.write_line(line)
+
+    return write
 
 
 def dashboard(events: EventLog) -> Site:

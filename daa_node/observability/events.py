@@ -29,6 +29,8 @@ GATEWAY_OPENED = EventName("gateway_opened")  # url, listens
 GATEWAY_FAILED = EventName("gateway_failed")  # error, retry_s
 API_OPENED = EventName("api_opened")  # url, listens: the operator's own
 API_FAILED = EventName("api_failed")  # error, retry_s
+# token, visitor, asked, body, status, outcome: what may change this node, see the audit log
+API_COMMANDED = EventName("api_commanded")
 PAGE_MISSING = EventName("page_missing")  # detail: a page is not served, and what to do
 # where, error, count: a mistake of ours, told every ten minutes
 VISIT_FAILED = EventName("visit_failed")
@@ -166,6 +168,8 @@ class EventLog:
         self._write = write
         self._tail: deque[Event] = deque(maxlen=TAIL_EVENTS_MAX)
         self._subscribers: dict[trio.MemorySendChannel[Event], int] = {}  # -> events missed
+        self.emitted = 0  # since the start: the number of the newest event
+        self._waiting = trio.lowlevel.ParkingLot()
         self.counts: Counter[str] = Counter()  # of each name since the start; names are ours
 
     def emit(self, name: EventName, /, **fields: object) -> None:
@@ -175,6 +179,8 @@ class EventLog:
         for key, value in fields.items():
             event[key] = _plain(value)
         self._tail.append(event)
+        self.emitted += 1
+        self._waiting.unpark_all()
         self.counts[event["name"]] += 1
         if self._write is not None:
             self._write(event)
@@ -184,6 +190,18 @@ class EventLog:
     def tail(self, count: int = TAIL_EVENTS_MAX) -> list[Event]:
         """The newest `count` events, oldest first."""
         return list(self._tail)[-count:] if count > 0 else []
+
+    async def news(self, number: int) -> None:
+        """Return when there is an event with a higher number."""
+        while self.emitted <= number:
+            await self._waiting.park()
+
+    def since(self, number: int, count_max: int) -> tuple[int, list[Event]]:
+        """Events after that number, the oldest first; before them, how many the tail has lost."""
+        behind = max(0, self.emitted - number)
+        held = min(behind, len(self._tail))
+        first = len(self._tail) - held
+        return behind - held, [self._tail[first + k] for k in range(min(held, count_max))]
 
     @asynccontextmanager
     async def subscribe(self) -> AsyncIterator[trio.MemoryReceiveChannel[Event]]:

@@ -4,6 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 Headers = tuple[tuple[str, str], ...]
+Send = Callable[[bytes], Awaitable[None]]
+Stream = Callable[[Send], Awaitable[None]]
+ReadBody = Callable[[int], Awaitable[bytes | None]]
+
+
+async def _no_body(_bytes_max: int) -> bytes | None:
+    return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +25,27 @@ class Visit:
     authorization: str = ""
     origin: str = ""
     sec_fetch_site: str = ""
+    last_event_id: str = ""
+    content_type: str = ""
+    visitor: str = ""  # the address that asks
+    # Whoever answers decides whether a body is worth reading, and how much of it. None: it has
+    # more. Raises what a connection raises that ends, or is too slow.
+    has_body: bool = False
+    read_body: ReadBody = _no_body
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`body` is what GET gets; HEAD gets the same headers without it."""
+    """`body` is what GET gets; HEAD gets the same headers without it.
+
+    `stream` goes on after it for as long as the visitor listens; the connection ends with it. What
+    its `send` is given has to be taken within a time, and whoever does not take it is cut off.
+    """
 
     status: int
     headers: Headers
     body: bytes
+    stream: Stream | None = None
 
 
 Desk = Callable[[Visit], Reply]

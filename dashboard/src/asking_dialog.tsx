@@ -22,9 +22,12 @@ export function AskingDialog(
   const [fault, setFault] = useState("");
   const [isBusy, setIsBusy] = useState(false);
   useEffect(() => {
-    const box = dialog.current;
+    const box = dialog.current, before = document.activeElement;
     box?.showModal();
-    return () => box?.close(); // and the focus goes back to where it was
+    return () => {
+      box?.close();
+      if (before instanceof HTMLElement) before.focus();
+    };
   }, []);
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();

@@ -1,7 +1,7 @@
 /**
  * Looks at the dashboard at ADDRESS in headless Chromium, and tells what is seen as JSON.
  *
- *   node test/look.js ADDRESS TOKEN CHROMIUM [SCREENSHOTS]
+ *   node test/look.js ADDRESS TOKEN ADMIN_TOKEN CHROMIUM [SCREENSHOTS]
  *
  * First without a token and with a wrong one, then with the right one: at two widths and in both
  * schemes, by keyboard, and looked over by axe-core.
@@ -12,7 +12,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-const [address, token, executablePath, screenshots] = process.argv.slice(2);
+const [address, token, adminToken, executablePath, screenshots] = process.argv.slice(2);
 const PATIENCE_MS = 120_000; // beyond it something hangs
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -110,12 +110,46 @@ await page.keyboard.press("Escape");
 await page.waitForSelector("dialog", { state: "detached" });
 const afterDialog = await page.evaluate(() => document.activeElement?.textContent);
 
+// an order by a token that only reads is refused, and the browser says so in its console
+await page.click("#controls button:not(.danger)");
+await page.fill("#admin-token", token);
+const complainedSoFar = complaints.length;
+await page.keyboard.press("Enter");
+await page.waitForFunction(() => document.querySelector("#admin-fault")?.textContent !== "");
+const readOnly = await words("#admin-fault");
+complaints.length = complainedSoFar;
+// by the right one it is done
+await page.fill("#admin-token", adminToken);
+await page.keyboard.press("Enter");
+await page.waitForSelector("dialog", { state: "detached" });
+await page.waitForFunction(
+  () => document.querySelector("#controls button")?.textContent === "Resume");
+const focusedAfter = await page.evaluate(() => document.activeElement?.closest("section")?.id);
+await page.click("#members .requests button");
+await page.fill("#admin-token", adminToken);
+await page.keyboard.press("Enter");
+await page.waitForSelector("#members .requests li", { state: "detached" });
+// a setting: what it comes to first, and only then the change
+await page.fill('[id="setting-log.files_max"]', "6");
+await page.click("#settings .settings button");
+await page.fill("#admin-token", adminToken);
+await page.keyboard.press("Enter");
+await page.waitForSelector(".difference");
+const difference = await words(".difference tbody tr");
+found.difference = await violations();
+await page.click("dialog button[type=submit]");
+await page.waitForSelector("dialog", { state: "detached" });
+await page.waitForFunction(() => document.querySelector("#settings small")?.textContent
+  .includes("now 6"));
+const changed = await words("#settings .said");
+
 await page.reload();
 await page.waitForSelector("#nodes .gone", { state: "attached" });
 const nowAfterReload = await words("#now-title");
 
 await browser.close();
 console.log(JSON.stringify({
-  asksFor, misshapen, refused, seen, found, inDialog, dialogFault, afterDialog,
+  asksFor, misshapen, refused, seen, found, inDialog, dialogFault, afterDialog, readOnly,
+  focusedAfter, difference, changed,
   nowAfterReload, requests, complaints: [...complainedBefore, ...complaints],
 }));

@@ -1,11 +1,10 @@
-"""The dashboard without a network behind it: the API's own door and desk, and a node in a story.
+"""The dashboard without a network behind it: the API's own door, desk and rows, a node in a story.
 
-The story is told by what is asked: the first answer to `/v1/events` tells of two rounds, the next
-one of a node that goes. What the desk itself decides (tokens, hosts, other sites) is decided.
+Two rounds are over and a third one is under way. A moment after somebody follows its events, one of
+the others goes. Commands are obeyed, and settings change.
 """
 
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
@@ -16,11 +15,15 @@ import trio
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.operator_door import operator_door
 from daa_node.adapters.site_directory import DASHBOARD, read_site
+from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.dashboard_routes import dashboard_routes
-from daa_node.api.replies import replied, told
+from daa_node.api.event_stream import EventStream
+from daa_node.api.replies import told
 from daa_node.api.routes import Asked, Route
+from daa_node.api.settings_routes import Settings, settings_routes
 from daa_node.api.tokens import Right
-from daa_node.observability.events import EventLog
+from daa_node.observability import events
+from daa_node.observability.events import EventLog, EventName
 from daa_node.wire.http_messages import Reply, Visit
 from daa_node.wire.page_files import Site
 from tests.daa_node.api.operator_desks import operator_desk
@@ -43,21 +46,6 @@ REQUEST = {
     "expires_epoch": 3,
     "approved_weight": 2,
     "in_chain": True,
-}
-
-SETTINGS = {
-    "file": "/home/alice/node/config.yaml",
-    "digest": "9f" * 32,
-    "settings": [
-        {"key": "log.files_max", "value": 5, "origin": "default", "reloads": True},
-        {"key": "storage.bytes_max", "value": None, "origin": "default", "reloads": True},
-        {
-            "key": "network.listen",
-            "value": ["/ip4/0.0.0.0/tcp/4001"],
-            "origin": "config.yaml",
-            "reloads": False,
-        },
-    ],
 }
 
 
@@ -83,7 +71,7 @@ def contributions() -> dict[str, Any]:
     }
 
 
-def status(is_cleo_here: bool, height: int) -> dict[str, Any]:
+def status(is_cleo_here: bool, is_paused: bool) -> dict[str, Any]:
     return {
         "node_id": ME,
         "peer_id": "12D3KooWStory",
@@ -100,8 +88,8 @@ def status(is_cleo_here: bool, height: int) -> dict[str, Any]:
         },
         "part": "validator",
         "phase": "training",
-        "round": height,
-        "height": height,
+        "round": 12,
+        "height": 12,
         "vertex_id": "ee" * 32,
         "loss_nats": 2.4061,
         "alarm": None,
@@ -111,6 +99,7 @@ def status(is_cleo_here: bool, height: int) -> dict[str, Any]:
         "validators": {"reachable": 3 + is_cleo_here, "total": 4, "quorum": 3, "stake": 4},
         "trainers": {"reachable": 0, "total": 0},
         "waiting": None,
+        "paused": is_paused,
         "decisions": [
             {"decision": "train", "reason": "round 13 is open and a quorum is reachable"},
             {"decision": "steps 40", "reason": "the plan's 40 at 61.2 ms a step"},
@@ -167,90 +156,133 @@ def rounds() -> list[dict[str, Any]]:
     ]
 
 
-def one_round(number: int, began_s: float, is_whole: bool) -> list[dict[str, Any]]:
-    steps: list[tuple[float, str, dict[str, Any]]] = [
-        (0.0, "round_started", {"base": "ee" * 32, "steps": 40}),
-        (2.6, "update_sealed", {"steps": 40, "tokens": 81_920, "loss_nats": 2.3817}),
-        (2.9, "offer_eligible", {"author": ME}),
-        (3.4, "offer_eligible", {"author": ANNE}),
-        (4.1, "set_decided", {"contributors": 3, "left_out": 1, "ours": True}),
-        (4.6, "set_executed", {"wall_s": 0.5}),
-        (5.2, "exec_certified", {"vertex_id": "ee" * 32, "signers": 3}),
-        (
-            6.1,
-            "round_finalized",
-            {"height": number, "contributors": 3, "wall_s": 6.1, "loss_nats": 2.4061},
-        ),
-    ]
-    kept = steps if is_whole else steps[:4]
+def one_round(number: int) -> list[tuple[float, EventName, dict[str, Any]]]:
+    """When it came after the beginning, what, and its fields."""
     return [
-        {"ts": began_s + at_s, "name": name, "round": number, **fields}
-        for at_s, name, fields in kept
+        (0.0, events.ROUND_STARTED, {"base": "ee" * 32, "steps": 40}),
+        (2.6, events.UPDATE_SEALED, {"steps": 40, "tokens": 81_920, "loss_nats": 2.3817}),
+        (2.9, events.OFFER_ELIGIBLE, {"author": ME}),
+        (3.4, events.OFFER_ELIGIBLE, {"author": ANNE}),
+        (4.1, events.SET_DECIDED, {"contributors": 3, "left_out": 1, "ours": True}),
+        (4.6, events.SET_EXECUTED, {"wall_s": 0.5}),
+        (5.2, events.EXEC_CERTIFIED, {"vertex_id": "ee" * 32, "signers": 3}),
+        (6.1, events.ROUND_FINALIZED, {"height": number, "contributors": 3, "loss_nats": 2.4061}),
     ]
 
 
 class Story:
-    """What a node tells that has lost sight of one other."""
+    """What the node tells, and what it is told."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        began_s = now_s() - 21.0
-        decision = {"decision": "train", "reason": "round 13 is open and a quorum is reachable"}
-        gone = {"node_id": CLEO, "peer_id": f"12D3KooW{CLEO[:8]}", "reason": "connection ended"}
-        self._first = [
-            *one_round(11, began_s, True),
-            *one_round(12, began_s + 7, True),
-            {"ts": began_s + 14, "name": "decision", **decision},
-            *one_round(13, began_s + 14, False),
-        ]
-        self._then = [{"ts": began_s + 18, "name": "peer_left", **gone}]
+        self._now_s = now_s
+        self._at_s: float | None = None  # while it tells of what was
+        self._log = EventLog(lambda: round(1e9 * (self._at_s or now_s())))
+        self._stream = EventStream(self._log, "0a" * 4)
         self._is_cleo_here = True
+        self._is_paused = False
+        self._is_approved = False
+        self._files_max: int | float | None = 5
+
+    def begin(self) -> None:
+        began_s = self._now_s() - 20.0
+        for at, number in enumerate((11, 12, 13)):
+            for after_s, name, fields in one_round(number)[: 4 if number == 13 else None]:
+                self._at_s = began_s + 7 * at + after_s
+                self._log.emit(name, round=number, **fields)
+        reason = "round 13 is open and a quorum is reachable"
+        self._log.emit(events.DECISION, decision="train", reason=reason)
+        self._at_s = None
+
+    async def go_on(self) -> None:
+        """Once somebody looks."""
+        while self._stream.readers == 0:
+            await trio.sleep(0.05)
+        await trio.sleep(1.0)
+        self._is_cleo_here = False
+        peer_id = peer(CLEO)["peer_id"]
+        self._log.emit(events.PEER_LEFT, node_id=CLEO, peer_id=peer_id, reason="connection ended")
 
     def rows(self) -> tuple[Route, ...]:
         answers: Mapping[str, Callable[[], Mapping[str, Any]]] = {
-            "/v1/status": lambda: status(self._is_cleo_here, 12),
-            "/v1/peers": lambda: {
-                "peers": [
-                    peer(ANNE),
-                    peer(BERT, rtt_ms=148.0, relayed=True, reach="relayed"),
-                    peer(CLEO, self._is_cleo_here, faults={"late": 2}, rtt_ms=31.0),
-                ]
-            },
-            "/v1/settings": lambda: SETTINGS,
-            "/v1/contributions": contributions,
+            "/v1/status": lambda: status(self._is_cleo_here, self._is_paused),
+            "/v1/peers": self._peers,
             "/v1/rounds": lambda: {"rounds": rounds()},
-            "/v1/validators": lambda: {
-                "epoch": 1,
-                "epoch_rounds": 8,
-                "quorum": 3,
-                "stake": 4,
-                "validators": [{"node_id": n, "stake": 1, "peer_id": None} for n in (ME, *OTHERS)],
-                "waiting": [REQUEST],
-                "asked": [],
-                "dropped": [],
-            },
+            "/v1/validators": self._members,
+            "/v1/contributions": contributions,
         }
+        commands = Commands(
+            drain=self._drain, pause=self._pause, resume=self._resume, approve=self._approve
+        )
+        asked = (
+            *(Route("GET", path, Right.READ, _telling(tell)) for path, tell in answers.items()),
+            *command_routes(commands),
+            *settings_routes(Settings(self._settings, self._change)),
+            *self._stream.routes(),
+        )
         return (
-            *(
-                Route("GET", f"{BEHIND}{path}", Right.READ, _telling(answer))
-                for path, answer in answers.items()
-            ),
-            Route("GET", f"{BEHIND}/v1/events", Right.READ, self._events),
+            *(replace(row, path=BEHIND + row.path) for row in asked),
             *dashboard_routes(Site(read_site(DASHBOARD))),
         )
 
-    async def _events(self, asked: Asked) -> Reply:
-        told_now, self._then = (self._first, self._then) if self._first else (self._then, [])
-        if not self._first:
-            self._is_cleo_here = False
-        number, self._first = (1 if self._first else 100), []
-        body = "".join(
-            f"id: s-{number + at}\nevent: {event['name']}\ndata: {json.dumps(event)}\n\n"
-            for at, event in enumerate(told_now)
+    def _peers(self) -> Mapping[str, Any]:
+        near = peer(ANNE)
+        far = peer(BERT, rtt_ms=148.0, relayed=True, reach="relayed")
+        gone = peer(CLEO, self._is_cleo_here, faults={"late": 2}, rtt_ms=31.0)
+        return {"peers": [near, far, gone]}
+
+    def _members(self) -> Mapping[str, Any]:
+        return {
+            "epoch": 1,
+            "epoch_rounds": 8,
+            "quorum": 3,
+            "stake": 4,
+            "validators": [{"node_id": n, "stake": 1, "peer_id": None} for n in (ME, *OTHERS)],
+            "waiting": [] if self._is_approved else [REQUEST],
+            "asked": [],
+            "dropped": [],
+        }
+
+    async def _drain(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"draining": True}
+
+    async def _pause(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._is_paused = True
+        return {"paused": True}
+
+    async def _resume(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._is_paused = False
+        return {"paused": False}
+
+    async def _approve(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._is_approved = request["id"] == REQUEST["id"]
+        return {"id": request["id"]}
+
+    async def _settings(self) -> Mapping[str, Any]:
+        listen = ["/ip4/0.0.0.0/tcp/4001"]
+        rows = (
+            ("log.files_max", self._files_max, "default", True),
+            ("storage.bytes_max", None, "default", True),
+            ("network.listen", listen, "config.yaml", False),
         )
-        return replied(200, f": {asked.path}\n\n{body}".encode(), "text/event-stream")
+        names = ("key", "value", "origin", "reloads")
+        return {
+            "file": "/home/alice/node/config.yaml",
+            "digest": "9f" * 32,
+            "settings": [dict(zip(names, row, strict=True)) for row in rows],
+        }
+
+    async def _change(
+        self, changes: Mapping[str, int | float | None], digest: str, confirm: bool
+    ) -> Mapping[str, Any]:
+        assert digest == "9f" * 32
+        before, after = self._files_max, changes["log.files_max"]
+        if confirm:
+            self._files_max = after
+        diff = [{"key": "log.files_max", "before": before, "after": after}]
+        return {"confirmed": confirm, "digest": digest, "diff": diff, "needs_restart": []}
 
 
-def _telling(answer: Callable[[], Mapping[str, Any]]) -> Callable[[Asked], Any]:
+def _telling(answer: Callable[[], Mapping[str, Any]]) -> Callable[[Asked], Awaitable[Reply]]:
     async def tell(_: Asked) -> Reply:
         return told(answer())
 
@@ -260,25 +292,25 @@ def _telling(answer: Callable[[], Mapping[str, Any]]) -> Callable[[Asked], Any]:
 @asynccontextmanager
 async def dashboard_alone(now_s: Callable[[], float]) -> AsyncIterator[str]:
     """The address of the page, without a token, while it is open."""
-    events = EventLog(lambda: 0)
-    door = operator_door("127.0.0.1:0", events, Shortage(), Random(1))
+    door = operator_door("127.0.0.1:0", EventLog(lambda: 0), Shortage(), Random(1))
 
     def port() -> int:
         return int(str(door.standing()["listens"]).rpartition(":")[2])
 
-    desk = operator_desk(port, more=Story(now_s).rows())
+    story = Story(now_s)
+    story.begin()
+    desk = operator_desk(port, more=story.rows())
 
     async def answer(visit: Visit) -> Reply:
         of_story = visit.target.startswith("/v1/")
         return await desk.answer(
-            replace(visit, target=f"{BEHIND}{visit.target.partition('?')[0]}")
-            if of_story
-            else visit
+            replace(visit, target=BEHIND + visit.target) if of_story else visit
         )
 
     door.set_asking_desk(answer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(door.run)
+        nursery.start_soon(story.go_on)
         with trio.fail_after(60):
             while door.standing()["url"] is None:
                 await trio.sleep(0.05)

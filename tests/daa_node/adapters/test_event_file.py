@@ -11,6 +11,16 @@ from daa_node.adapters.event_file import EventFile
 from daa_node.observability.config import LogConfig
 
 
+def test_what_only_its_owner_may_read_stays_so_when_it_is_rotated(tmp_path: Path) -> None:
+    limits = LogConfig(file_bytes_max=10_000, files_max=1)
+    file = EventFile(tmp_path / "audit", lambda: limits, mode=0o600)
+    for _ in range(300):
+        file.write_line("x" * 100)
+    file.close()
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_files_are_rotated_and_their_sum_is_bounded(tmp_path: Path) -> None:
     limits = LogConfig(file_bytes_max=10_000, files_max=3)
     file = EventFile(tmp_path / "events.jsonl", lambda: limits)

@@ -11,15 +11,24 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
 from daa_node.adapters.descriptors import Shortage
-from daa_node.adapters.http_door import HEAD_BYTES_MAX, HEAD_TIMEOUT_S, REQUESTS_MAX, RETRY_S_MIN
+from daa_node.adapters.http_door import (
+    BODY_TIMEOUT_S,
+    HEAD_BYTES_MAX,
+    HEAD_TIMEOUT_S,
+    PIECE_TIMEOUT_S,
+    REQUESTS_MAX,
+    RETRY_S_MIN,
+)
 from daa_node.adapters.operator_door import SOCKETS_MAX, operator_door
+from daa_node.api.event_stream import STREAMS_MAX, EventStream
 from daa_node.api.replies import POLICY
-from daa_node.observability.events import EventLog
+from daa_node.observability.events import DECISION, EventLog
 from tests.daa_node.adapters.http_asking import asked, connected
-from tests.daa_node.api.operator_desks import STATUS, TOKENS, operator_desk
+from tests.daa_node.api.operator_desks import STATUS, TOKENS, Done, operator_desk
 
 IDLE = 500
 TOKEN = f"Authorization: Bearer {TOKENS.read}\r\n".encode()
+ADMIN = f"Authorization: Bearer {TOKENS.admin}\r\nContent-Type: application/json\r\n".encode()
 
 
 class Opened:
@@ -28,7 +37,10 @@ class Opened:
     def __init__(self, listen: str = "127.0.0.1:0") -> None:
         self.events = EventLog(lambda: 0)
         self.door = operator_door(listen, self.events, Shortage(), Random(1))
-        self.door.set_asking_desk(operator_desk(lambda: self.port).answer)
+        self.done = Done()
+        followed = EventStream(self.events, "1f00c2ab").routes()
+        desk = operator_desk(lambda: self.port, done=self.done, more=followed)
+        self.door.set_asking_desk(desk.answer)
 
     @property
     def port(self) -> int:
@@ -45,6 +57,10 @@ class Opened:
     def get(self, path: str = "/v1/status", head: bytes = TOKEN, last: bool = True) -> bytes:
         words = f"GET {path} HTTP/1.1\r\nHost: localhost:{self.port}\r\n".encode() + head
         return words + (b"Connection: close\r\n\r\n" if last else b"\r\n")
+
+    def post(self, head: bytes, path: str = "/v1/pause", last: bool = True) -> bytes:
+        """A head, without what it announces of a body."""
+        return self.get(path, ADMIN + head, last).replace(b"GET", b"POST", 1)
 
     async def ask(self, request: bytes) -> bytes:
         """All that it says until it hangs up; b"reset" at the end if it does so rudely."""
@@ -106,10 +122,10 @@ def hostile(subject: Opened) -> dict[str, tuple[bytes, bytes]]:
         "a cross-site image": (get("/livez", b"Sec-Fetch-Site: cross-site\r\n"), b"403"),
         "another port's page": (get("/livez", b"Sec-Fetch-Site: same-site\r\n"), b"403"),
         "POST": (other + host + TOKEN + b"Content-Length: 0\r\n\r\n", b"405"),
-        "a body": (other + host + TOKEN + length + b"\r\nabcde", b"413"),
-        "a body that never comes": (other + host + length + b"\r\n", b"413"),
+        "a body": (other + host + TOKEN + length + b"\r\nabcde", b"405"),
+        "a body that never comes": (other + host + length + b"\r\n", b"401"),
         "a body of a GET": (get(head=TOKEN + length) + b"abcde", b"413"),
-        "chunks": (other + host + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde", b"413"),
+        "chunks": (other + host + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde", b"401"),
         "two lengths": (other + host + length + b"Content-Length: 6\r\n\r\nabcdef", b"400"),
         "a length and no chunks": (
             other + host + length + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -175,6 +191,123 @@ async def test_a_scrape_over_the_socket_is_read_by_the_libraries_reader() -> Non
         only_head = await subject.ask(subject.get("/metrics").replace(b"GET", b"HEAD", 1))
         assert b"Content-Length: %d\r\n" % len(body) in only_head
         assert only_head.endswith(b"\r\n\r\n")
+
+
+async def test_a_body_is_taken_whole_in_pieces_and_after_a_word_from_us() -> None:
+    async with opened() as subject:
+        assert b" 200 " in await subject.ask(subject.post(b"Content-Length: 2\r\n") + b"{}")
+        chunked = subject.post(b"Transfer-Encoding: chunked\r\n")
+        assert b" 200 " in await subject.ask(chunked + b"1\r\n{\r\n1;x=y\r\n}\r\n0\r\nX: y\r\n\r\n")
+        async with await subject.connect() as stream:
+            words = b"Content-Length: 2\r\nExpect: 100-continue\r\n"
+            await stream.send_all(subject.post(words, last=False))
+            assert await stream.receive_some(100) == b"HTTP/1.1 100 \r\n\r\n"
+            await stream.send_all(b"{")
+            await trio.testing.wait_all_tasks_blocked()
+            await stream.send_all(b"}" + subject.get())
+            said = b""
+            while piece := await stream.receive_some(1 << 16):
+                said += piece
+            assert said.count(b" 200 ") == 2  # what came behind the body is the next request
+        assert [name for name, _ in subject.done.asked] == ["pause"] * 3
+
+
+async def test_a_body_that_is_not_wanted_is_not_waited_for() -> None:
+    async with opened() as subject:
+        for token, status in [
+            (b"", b"401"),
+            (TOKEN, b"403"),
+            (TOKEN.replace(b"1a", b"2b"), b"415"),
+        ]:
+            head = token + b"Content-Length: 9\r\nExpect: 100-continue\r\n"
+            request = subject.get("/v1/pause", head, last=False).replace(b"GET", b"POST", 1)
+            answer = await subject.ask(request)  # it hangs up, and the 9 bytes never come
+            assert answer.startswith(b"HTTP/1.1 " + status)
+            assert b"Connection: close\r\n" in answer
+        assert subject.done.asked == []
+
+
+async def test_who_drips_a_body_is_left(mock_clock: trio.testing.MockClock) -> None:
+    async with opened() as subject, await subject.connect() as stream:
+        await stream.send_all(subject.post(b"Content-Length: 60\r\n", last=False))
+        for _ in range(9):
+            await stream.send_all(b" ")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            mock_clock.jump(BODY_TIMEOUT_S / 8.5)
+        assert await stream.receive_some(1) == b""
+        assert subject.done.asked == []
+        assert subject.door.standing()["connections"] == 0
+
+
+async def heard(stream: trio.SocketStream, word: bytes) -> bytes:
+    """What comes up to `word`, and with it."""
+    said = b""
+    while word not in said:
+        piece = await stream.receive_some(1 << 16)
+        assert piece, said
+        said += piece
+    return said
+
+
+async def test_fifty_programs_follow_the_events_and_a_hundred_who_idle_drive_none_out() -> None:
+    async with opened() as subject, trio.open_nursery() as nursery:
+        streams = []
+        for _ in range(50):
+            stream = await subject.connect()
+            streams.append(stream)
+            await stream.send_all(subject.get("/v1/events", last=False))
+            head = await heard(stream, b"\n\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert b"\r\nContent-Type: text/event-stream" in head
+
+        async def sit() -> None:
+            async with await subject.connect("127.0.0.3"):
+                await trio.sleep_forever()
+
+        for _ in range(100):
+            nursery.start_soon(sit)
+        while subject.door.standing()["connections"] < 50 + SOCKETS_MAX:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        subject.events.emit(DECISION, decision="last", reason="planted")
+        for stream in streams:
+            assert b'"planted"' in await heard(stream, b'"last"')
+        for stream in streams:
+            await stream.aclose()
+        while subject.door.standing()["connections"] > SOCKETS_MAX:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        await subject.check_alive()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stream_ends_when_its_visitor_says_more_and_a_head_alone_opens_none() -> None:
+    async with opened() as subject:
+        only_head = await subject.ask(subject.get("/v1/events").replace(b"GET", b"HEAD", 1))
+        assert only_head.startswith(b"HTTP/1.1 200 ")
+        both = await subject.ask(subject.get("/v1/events", last=False) + subject.get())
+        assert both.count(b"HTTP/1.1 ") == 1  # what is smuggled in behind it is not read
+        async with await subject.connect() as stream:
+            await stream.send_all(subject.get("/v1/events?tail=5", last=False))
+            await heard(stream, b"event: api_opened")
+            await stream.send_eof()
+            assert (await stream.receive_some(1 << 16)) in (b"", b"0\r\n\r\n")
+        await subject.check_alive()
+        assert STREAMS_MAX >= 50
+
+
+async def test_who_does_not_take_its_events_is_cut_off(mock_clock: trio.testing.MockClock) -> None:
+    async with opened() as subject, await subject.connect() as stream:
+        await stream.send_all(subject.get("/v1/events", last=False))
+        while subject.door.standing()["connections"] < 1:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        for _ in range(400):  # until no buffer takes any more
+            for _ in range(100):
+                subject.events.emit(DECISION, decision="x" * 600, reason="y" * 600)
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(0.1)
+        mock_clock.jump(PIECE_TIMEOUT_S)
+        while subject.door.standing()["connections"]:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        await subject.check_alive()
 
 
 async def test_who_drips_a_head_is_left(mock_clock: trio.testing.MockClock) -> None:

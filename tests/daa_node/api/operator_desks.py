@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from daa_node.api.audit import Deed
+from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.metrics import Facts
 from daa_node.api.operator_desk import OperatorDesk
 from daa_node.api.reading_routes import Sources, reading_routes
@@ -51,8 +53,33 @@ async def _peers() -> Mapping[str, Any]:
     return {"schema_version": 1, "peers": []}
 
 
+async def _rounds() -> Mapping[str, Any]:
+    return {"schema_version": 1, "rounds": []}
+
+
+async def _validators() -> Mapping[str, Any]:
+    return {"schema_version": 1, "epoch": 0, "validators": [], "waiting": [], "asked": []}
+
+
 async def _facts() -> Facts:
     return facts()
+
+
+class Done:
+    """Commands that do nothing, and what they were told to do."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    def commands(self) -> Commands:
+        def doing(name: str) -> Any:
+            async def command(request: Mapping[str, Any]) -> Mapping[str, Any]:
+                self.asked.append((name, request))
+                return {"schema_version": 1, "done": name}
+
+            return command
+
+        return Commands(**{name: doing(name) for name in ("drain", "pause", "resume", "approve")})
 
 
 def operator_desk(
@@ -61,7 +88,12 @@ def operator_desk(
     hosts: tuple[str, ...] = (),
     peers: Any = _peers,
     more: tuple[Route, ...] = (),
+    audit: Callable[[Deed], None] = lambda _: None,
+    done: Done | None = None,
 ) -> OperatorDesk:
-    """`more`: rows beside those that read how a node stands."""
-    routes = reading_routes(Sources(_status, peers, why_not_ready, _facts))
-    return OperatorDesk(TOKENS, (*routes, *more), port, hosts)
+    """`more`: rows beside those of every node."""
+    routes = (
+        *reading_routes(Sources(_status, peers, _rounds, _validators, why_not_ready, _facts)),
+        *command_routes((done or Done()).commands()),
+    )
+    return OperatorDesk(TOKENS, (*routes, *more), port, audit, hosts)

@@ -1,6 +1,7 @@
 """The dashboard's files are answered to everybody who asks at our own name, and nothing else is."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,8 @@ def desk(files: dict[str, bytes] | None = None) -> OperatorDesk:
 
 
 async def ask(target: str, of: OperatorDesk | None = None, **more: str) -> Reply:
-    words = {"method": "GET", "host": "localhost:9180", **more}
-    return await (of or desk()).answer(Visit(target=target, **words))
+    words: dict[str, Any] = {"method": "GET", "host": "localhost:9180"}
+    return await (of or desk()).answer(Visit(target=target, **{**words, **more}))
 
 
 def header(reply: Reply, name: str) -> str:

@@ -83,6 +83,7 @@ class Daemon:
         self.signer = Listening(keys, CHAIN, Disk(), Chance())
         self.signer.said = []
         self.told = 0
+        self.is_paused = False
 
         async def tell(_peer_id: PeerId, _word: str, body: bytes, _bytes_max: int) -> bytes:
             self.judge(decode_operation(body))
@@ -105,8 +106,19 @@ class Daemon:
         self.scrub = SimpleNamespace(found=(), mended=())
         snapshots = SimpleNamespace(scrub=self.scrub, quota=Standing(5, 2, 10, Level.NEAR))
         runner = SimpleNamespace(newest=vertex, round=0, history=history, snapshots=snapshots)
+        identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)
+        self.commands = Handlers(
+            identity,
+            self._live(),
+            cast(JobRunner, runner),
+            Directory(trio.current_time, {}, EventLog(lambda: 0)),
+            cast(Transport, transport),
+            self.membership_requests,
+        ).by_command()
+
+    def _live(self) -> Live:
         nothing: Any = lambda: None  # noqa: E731
-        live = Live(
+        return Live(
             phase=str,
             ended=nothing,
             waiting=nothing,
@@ -131,15 +143,12 @@ class Daemon:
             is_relayed=lambda _: False,
             is_punched=lambda _: False,
             drain=nothing,
+            is_paused=lambda: self.is_paused,
+            set_paused=self.set_paused,
         )
-        self.commands = Handlers(
-            Identity(keys.node_id, keys.peer_id, CHAIN, process),
-            live,
-            cast(JobRunner, runner),
-            Directory(trio.current_time, {}, EventLog(lambda: 0)),
-            cast(Transport, transport),
-            self.membership_requests,
-        ).by_command()
+
+    def set_paused(self, paused: bool) -> None:
+        self.is_paused = paused
 
     def _ask(self, operation: Operation) -> bool:
         message = Message(Position(0, 1, 0, 0, 0), Asked(operation))
@@ -271,3 +280,11 @@ async def test_status_names_what_the_disk_has_lost() -> None:
     assert answer["copies"] == {"wanted": 3, "states": []}
     assert answer["damaged"] == ["chunks/ab is damaged"]
     assert answer["repaired"] == ["blocks/cd is missing"]
+
+
+async def test_status_says_whether_the_operator_has_paused_it() -> None:
+    daemon = Daemon(KEYS[0])
+    assert (await run(daemon, "pause", {}))["paused"] is True
+    assert (await run(daemon, "status", {}))["paused"] is True
+    assert (await run(daemon, "resume", {}))["paused"] is False
+    assert (await run(daemon, "status", {}))["paused"] is False

@@ -89,10 +89,18 @@ def test_a_round_that_a_reachable_quorum_does_not_end_is_told_once_and_in_one_wa
     assert round_stalled(replace(READY, window_s=60.0), 180.0) is None
 
 
+def test_a_paused_node_votes_and_trains_nothing_and_says_why() -> None:
+    behaviour = decide(replace(READY, paused=True), Policy())
+    assert (behaviour.action, behaviour.steps) == (Action.SERVE, 0)
+    assert behaviour.decisions[0].reason.startswith("paused by the operator")
+    assert decide(replace(READY, paused=True, rounds_behind=2), Policy()).action is Action.CATCH_UP
+
+
 def test_what_matters_most_is_decided_first() -> None:
     worst = replace(
         READY, draining=True, job_ended="done", rounds_behind=3, reach=Reach(2, 3, 4),
         heard_weight=2, quarantine="guard lost", data_spent=True, trainer_ready=False,
+        paused=True,
     )  # fmt: skip
     order: list[tuple[Action, dict[str, Any]]] = [
         (Action.DRAIN, {"draining": False}),
@@ -102,6 +110,7 @@ def test_what_matters_most_is_decided_first() -> None:
         (Action.WAIT, {"reach": Reach(4, 3, 4)}),
         (Action.WAIT, {"heard_weight": 3}),
         (Action.SERVE, {"quarantine": None}),
+        (Action.SERVE, {"paused": False}),
         (Action.SERVE, {"data_spent": False}),
         (Action.TRAIN, {}),
     ]

@@ -166,6 +166,38 @@ def test_the_operators_api_is_another_door_with_tokens_of_its_own(gateway: Path)
     assert fetch(gateway, "/metrics")[0].status == 404  # the page's door knows nothing of it
 
 
+def test_the_operators_api_pauses_a_node_and_keeps_a_record_of_it(gateway: Path) -> None:
+    host, _, port = api_listens(gateway).rpartition(":")
+    admin = (gateway / "api-admin.token").read_text().strip()
+
+    def post(path: str, **body: object) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
+        headers = {"Authorization": f"Bearer {admin}", "Content-Type": "application/json"}
+        connection.request("POST", path, json.dumps(body), headers)
+        answer = connection.getresponse()
+        said = answer.read()
+        connection.close()
+        return answer.status, json.loads(said) if answer.status == 200 else {"said": said}
+
+    assert post("/v1/pause") == (200, {"schema_version": 1, "paused": True})
+    assert standing(gateway)["paused"] is True
+    assert post("/v1/resume") == (200, {"schema_version": 1, "paused": False})
+    assert standing(gateway)["paused"] is False
+    assert post("/v1/membership/approve", id="ab" * 32)[0] == 409
+    changes = {"log.files_max": 5}
+    assert b"has changed since" in post("/v1/settings", changes=changes, digest="0" * 64)[1]["said"]
+    audit = gateway / "api-audit.jsonl"
+    deeds = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(deed["asked"], deed["status"]) for deed in deeds] == [
+        ("POST /v1/pause", 200),
+        ("POST /v1/resume", 200),
+        ("POST /v1/membership/approve", 409),
+        ("POST /v1/settings", 409),
+    ]
+    assert audit.stat().st_mode & 0o777 == 0o600
+    assert admin not in audit.read_text()
+
+
 def hostile(port: int, first: bytes) -> socket.socket:
     stranger = socket.socket()
     stranger.settimeout(5)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -22,7 +23,7 @@ NEVER_ANSWERED = set(FILES) - {"index.html"}
 
 
 def get(target: str, desk: FrontDesk | None = None, **more: str) -> Reply:
-    words = {"method": "GET", "host": "localhost:8080", **more}
+    words: dict[str, Any] = {"method": "GET", "host": "localhost:8080", **more}
     return (desk or front_desk()).answer(Visit(target=target, **words))
 
 
