@@ -15,9 +15,22 @@ export class Refused extends Error {
 /** Nobody answered: the daemon is gone, or has no time. */
 export class NotReached extends Error {}
 
+export interface Answered<T> {
+  readonly answer: T;
+  readonly aheadS: number; // of the daemon's clock, this browser's; 0 where nobody could tell
+}
+
 /** Throws Refused and NotReached. */
-export async function get<T>(path: string, token: string): Promise<T> {
-  return await (await ask(path, token, {})).json() as T;
+export async function get<T>(path: string, token: string): Promise<Answered<T>> {
+  const response = await ask(path, token, {});
+  const aheadS = aheadBy(response.headers.get("Date"), Date.now());
+  return { answer: await response.json() as T, aheadS };
+}
+
+/** `date`: as the daemon tells it, in whole seconds. So two of them are no difference. */
+export function aheadBy(date: string | null, nowMs: number): number {
+  const aheadS = (nowMs - Date.parse(date ?? "")) / 1_000;
+  return Math.abs(aheadS) > 2 ? aheadS : 0;
 }
 
 /** Something to be done, by the admin token. Throws Refused and NotReached. */

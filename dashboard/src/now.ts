@@ -1,6 +1,6 @@
 /** What happens now, and why: one sentence of each, from the newest that the page has heard. */
 
-import type { Status } from "./facts";
+import { textIn, type Status } from "./facts";
 import { underWay, type State } from "./state";
 import { stepsOf, type Walk } from "./walks";
 import { count, seconds, sentence } from "./words";
@@ -24,8 +24,8 @@ const BEFORE_ROUNDS: Readonly<Record<string, readonly [now: string, why: string]
 };
 
 export function nowOf(state: State, nowS: number): Now {
-  const { status } = state;
-  if (status === null) return unknown(state);
+  const { status, link } = state;
+  if (status === null || link.at === "away") return unknown(state);
   if (status.done) {
     return {
       tone: "good", chip: "Done", now: "The job is done",
@@ -57,12 +57,14 @@ export function nowOf(state: State, nowS: number): Now {
   return walk === null ? betweenRounds(status) : inRound(state, status, walk, nowS);
 }
 
-function unknown({ link }: State): Now {
+function unknown({ link, events }: State): Now {
   if (link.at === "away") {
+    const last = events.at(-1);
+    const stopped = last?.name === "node_stopped" ? textIn(last, "reason") : "";
     return {
       tone: "bad", chip: "Not reached", now: "The daemon does not answer",
-      why: "It may have stopped. This page asks again by itself; `daa-node status` on its host "
-        + "tells more.",
+      why: `${stopped === "" ? "It may have stopped." : `It has stopped: ${sentence(stopped)}`} `
+        + "This page asks again by itself; `daa-node status` on its host tells more.",
     };
   }
   return { tone: "calm", chip: "Asking", now: "Asking the node how it stands", why: "" };
@@ -80,7 +82,8 @@ function betweenRounds(status: Status): Now {
 
 function inRound(state: State, status: Status, walk: Walk, nowS: number): Now {
   const step = stepsOf(walk, nowS).at(-1);
-  const lasts = step === undefined ? "" : seconds(step.toS - step.fromS);
+  const lastsS = step === undefined ? 0 : step.toS - step.fromS;
+  const soFar = lastsS < 1 ? "" : ` Waiting for ${seconds(lastsS)} so far.`;
   const waited = waitedFor(state, walk);
   switch (step?.name) {
     case "gather":
@@ -88,9 +91,9 @@ function inRound(state: State, status: Status, walk: Walk, nowS: number): Now {
         tone: "busy", chip: "Gathering",
         now: `Round ${walk.round}: waiting for contributions`,
         why: waited.length === 0
-          ? `All that are expected are acknowledged, for ${lasts} now. A quorum decides on the set.`
-          : `${count(walk.acknowledged.length, "contribution")} acknowledged; ${waited.length} `
-            + `still to come, waited for since ${lasts}.`,
+          ? `All that are expected are acknowledged: a quorum decides on the set.${soFar}`
+          : `${count(walk.acknowledged.length, "contribution")} acknowledged, ${waited.length} `
+            + `still to come.${soFar}`,
       };
     case "merge":
       return {
@@ -103,8 +106,8 @@ function inRound(state: State, status: Status, walk: Walk, nowS: number): Now {
       return {
         tone: "busy", chip: "Signing",
         now: `Round ${walk.round}: waiting for a quorum's signatures`,
-        why: `This node has its result since ${lasts}. The checkpoint counts once a quorum has `
-          + "signed the same one.",
+        why: "This node has its result. The checkpoint counts once a quorum has signed the same "
+          + `one.${soFar}`,
       };
     default:
       return {

@@ -53,7 +53,7 @@ export function Page({ firstToken }: { firstToken: string | null }) {
 }
 
 function Node({ state, store }: { state: State; store: Store | null }) {
-  const nowS = useNowS();
+  const nowS = useNowS() - state.aheadS; // by the daemon's clock, as its events are
   const now = nowOf(state, nowS);
   const said = announcement(state, now);
   const components = useMemo(

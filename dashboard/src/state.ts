@@ -25,6 +25,7 @@ export interface Gone {
 
 export interface State {
   readonly link: Link;
+  readonly aheadS: number; // this browser's clock, of the daemon's
   readonly status: Status | null;
   readonly peers: readonly Peer[] | null;
   readonly rounds: readonly RoundRecord[];
@@ -37,7 +38,7 @@ export interface State {
 }
 
 export const NOTHING_KNOWN: State = {
-  link: { at: "connecting" }, status: null, peers: null, rounds: [], members: null,
+  link: { at: "connecting" }, aheadS: 0, status: null, peers: null, rounds: [], members: null,
   contributed: null, settings: null, events: [], walks: [], gone: new Map(),
 };
 

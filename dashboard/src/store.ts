@@ -17,7 +17,7 @@ const STATUS_EVERY_MS = 5_000; // with events; without them it is all there is
 const STATUS_ALONE_EVERY_MS = 1_000;
 const PEERS_EVERY_MS = 10_000; // the daemon asks them in turn
 const ROUNDS_EVERY_MS = 5_000;
-const TOLD_LATER_MS = 40; // events that come together are shown together
+const TOLD_LATER_MS = 16; // a frame: events that come together are shown together
 
 // names of events after which something else is to be asked for
 const OF_PEERS = /^(peer_|standing_changed|hole_|relay_|bulk_|author_shunned)/;
@@ -37,6 +37,8 @@ const EVERY_MS: Readonly<Record<Kind, number>> = {
   status: STATUS_EVERY_MS, peers: PEERS_EVERY_MS, rounds: ROUNDS_EVERY_MS,
   members: 15_000, contributed: 15_000, settings: 60_000,
 };
+
+const KINDS = Object.keys(PATHS) as Kind[];
 
 export class Store {
   state: State = NOTHING_KNOWN;
@@ -58,11 +60,11 @@ export class Store {
   }
 
   start(): void {
-    for (const kind of Object.keys(PATHS) as Kind[]) void this.ask(kind);
+    for (const kind of KINDS) void this.ask(kind);
     void follow(this.token, {
       onOpen: () => this.opened(),
       onSent: (sent) => this.take(sent),
-      onAway: (why) => this.setLink({ at: "away", why }),
+      onAway: () => this.lost(),
       onEnd: (status) => this.setLink(status === 401 ? { at: "refused" } : { at: "asking" }),
     }, this.stop.signal);
     this.timer = setInterval(() => this.look(), SOON_MS);
@@ -79,10 +81,16 @@ export class Store {
     for (const kind of kinds) void this.ask(kind);
   }
 
+  /** Whether the daemon is gone, or this line alone, its next answer tells. */
+  private lost(): void {
+    if (this.state.link.at === "live") this.setLink({ at: "connecting" });
+    void this.ask("status");
+  }
+
   private opened(): void {
     this.setLink({ at: "live" });
     // whatever was missed is in these
-    for (const kind of Object.keys(PATHS) as Kind[]) this.due.add(kind);
+    for (const kind of KINDS) this.due.add(kind);
   }
 
   private take({ event: name, data }: Sent): void {
@@ -106,7 +114,8 @@ export class Store {
     if (document.hidden || this.state.link.at === "refused") return;
     const nowMs = Date.now();
     if (this.state.rounds.some(isBare)) this.due.add("rounds");
-    for (const kind of Object.keys(PATHS) as Kind[]) {
+    const isAway = this.state.link.at === "away"; // one question is enough then
+    for (const kind of isAway ? ["status" as const] : KINDS) {
       const sinceMs = nowMs - this.askedMs[kind];
       const everyMs = kind === "status" && this.state.link.at !== "live"
         ? STATUS_ALONE_EVERY_MS : EVERY_MS[kind];
@@ -123,7 +132,9 @@ export class Store {
     this.askedMs[kind] = Date.now();
     this.due.delete(kind);
     try {
-      this.answered(kind, await get<unknown>(PATHS[kind], this.token));
+      const { answer, aheadS } = await get<unknown>(PATHS[kind], this.token);
+      this.answered(kind, answer);
+      if (aheadS !== this.state.aheadS) this.set({ ...this.state, aheadS });
     } catch (fault) {
       this.failed(kind, fault);
     } finally {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { aheadBy } from "../src/asking";
 import { sharesOf, sharesTold } from "../src/contributions";
 import { curveOf, curveWords, POINTS_MAX } from "../src/curve";
 import { fieldsOf } from "../src/log_card";
@@ -52,6 +53,20 @@ describe("the curve", () => {
     const after = [event, event].reduce(heard, before);
     expect(after.rounds.map(({ height }) => height)).toEqual([2, 3]);
     expect(after.status).toMatchObject({ height: 3, loss_nats: 2.25 });
+  });
+});
+
+describe("the daemon's clock", () => {
+  const nowMs = Date.parse("2026-11-27T06:00:00Z");
+
+  it("is gone by where the browser's differs by more than its answers could hide", () => {
+    expect(aheadBy("Fri, 27 Nov 2026 05:59:00 GMT", nowMs)).toBe(60);
+    expect(aheadBy("Fri, 27 Nov 2026 06:10:00 GMT", nowMs)).toBe(-600);
+    expect(aheadBy("Fri, 27 Nov 2026 05:59:59 GMT", nowMs + 400)).toBe(0);
+  });
+
+  it("is the browser's where nobody tells", () => {
+    expect([null, "", "soon"].map((date) => aheadBy(date, nowMs))).toEqual([0, 0, 0]);
   });
 });
 

@@ -16,8 +16,9 @@ describe("what happens now", () => {
   it("names how many are waited for, and since when", () => {
     const acknowledged = told("offer_eligible", 12.5, { round: 5, author: ME });
     const waits = [STARTED, SEALED, acknowledged].reduce(heard, state());
-    expect(nowOf(waits, 15).why).toContain("1 contribution acknowledged; 3 still to come");
-    expect(nowOf(waits, 15).why).toContain("since 3.0 s");
+    expect(nowOf(waits, 15).why).toBe(
+      "1 contribution acknowledged, 3 still to come. Waiting for 3.0 s so far.");
+    expect(nowOf(waits, 12.6).why).toBe("1 contribution acknowledged, 3 still to come.");
     expect(waitedFor(waits, underWay(waits)!)).toEqual(OTHERS);
   });
 
@@ -52,6 +53,13 @@ describe("what happens now", () => {
     const now = nowOf({ ...NOTHING_KNOWN, link: { at: "away", why: "" } }, 1);
     expect(now).toMatchObject({ tone: "bad", now: "The daemon does not answer" });
     expect(now.why).toContain("daa-node status");
+  });
+
+  it("does not go on telling of what was, once nobody answers", () => {
+    const stopped = heard(state(), told("node_stopped", 9, { reason: "drained" }));
+    const now = nowOf({ ...stopped, link: { at: "away", why: "" } }, 20);
+    expect(now.now).toBe("The daemon does not answer");
+    expect(now.why).toContain("It has stopped: Drained.");
   });
 });
 
