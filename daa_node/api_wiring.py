@@ -8,6 +8,7 @@ from collections.abc import Callable
 from daa_node.api.audit import Deed
 from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.dashboard_routes import dashboard_routes
+from daa_node.api.description import description_route
 from daa_node.api.event_stream import EventStream
 from daa_node.api.handlers import Handlers
 from daa_node.api.metrics import Facts
@@ -68,6 +69,7 @@ def set_operator_desk(
         *settings_routes(api.settings),
         *EventStream(parts.events, parts.entropy.bytes(4).hex()).routes(),
     )
+    routes = (*routes, description_route(routes))
     desk = OperatorDesk(api.tokens, routes, port, _audit(parts, api), parts.config.api.hosts)
     door.set_asking_desk(desk.answer)
 

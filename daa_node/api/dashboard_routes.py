@@ -40,7 +40,9 @@ def dashboard_routes(site: Site) -> tuple[Route, ...]:
             return said(404, "the dashboard has no such file")
         return file_reply(found, asked.visit, DASHBOARD_POLICY)
 
+    meaning = "The dashboard, for a browser: code that is public, and holds no secrets."
+    html = "text/html; charset=utf-8"
     return (
-        Route("GET", "/", Right.NOTHING, answer, is_linked=True),
-        Route("GET", "/dashboard/*", Right.NOTHING, answer),
+        Route("GET", "/", Right.NOTHING, answer, is_linked=True, gives=html, meaning=meaning),
+        Route("GET", "/dashboard/*", Right.NOTHING, answer, gives="*/*", meaning=meaning),
     )

@@ -46,6 +46,13 @@ def settings_routes(settings: Settings) -> tuple[Route, ...]:
         return told({"schema_version": SCHEMA_VERSION, **answer})
 
     return (
-        Route("GET", "/v1/settings", Right.READ, read),
-        Route("POST", "/v1/settings", Right.ADMIN, change, takes=Change),
+        Route("GET", "/v1/settings", Right.READ, read, meaning="Each setting, and its origin."),
+        Route(
+            "POST",
+            "/v1/settings",
+            Right.ADMIN,
+            change,
+            takes=Change,
+            meaning="What a change of settings comes to and, if it is confirmed, that change.",
+        ),
     )

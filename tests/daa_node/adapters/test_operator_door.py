@@ -1,16 +1,11 @@
 """The operator's API through real sockets: hostile clients hurt nobody but themselves."""
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from random import Random
 from typing import Any
 
 import trio
 import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
-from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import (
     BODY_TIMEOUT_S,
     HEAD_BYTES_MAX,
@@ -19,69 +14,14 @@ from daa_node.adapters.http_door import (
     REQUESTS_MAX,
     RETRY_S_MIN,
 )
-from daa_node.adapters.operator_door import SOCKETS_MAX, operator_door
-from daa_node.api.event_stream import STREAMS_MAX, EventStream
+from daa_node.adapters.operator_door import SOCKETS_MAX
+from daa_node.api.event_stream import STREAMS_MAX
 from daa_node.api.replies import POLICY
-from daa_node.observability.events import DECISION, EventLog
-from tests.daa_node.adapters.http_asking import asked, connected
-from tests.daa_node.api.operator_desks import STATUS, TOKENS, Done, operator_desk
+from daa_node.observability.events import DECISION
+from tests.daa_node.adapters.operator_doors import TOKEN, Opened, opened
+from tests.daa_node.api.operator_desks import TOKENS, operator_desk
 
 IDLE = 500
-TOKEN = f"Authorization: Bearer {TOKENS.read}\r\n".encode()
-ADMIN = f"Authorization: Bearer {TOKENS.admin}\r\nContent-Type: application/json\r\n".encode()
-
-
-class Opened:
-    """A door that runs, and what it told."""
-
-    def __init__(self, listen: str = "127.0.0.1:0") -> None:
-        self.events = EventLog(lambda: 0)
-        self.door = operator_door(listen, self.events, Shortage(), Random(1))
-        self.done = Done()
-        followed = EventStream(self.events, "1f00c2ab").routes()
-        desk = operator_desk(lambda: self.port, done=self.done, more=followed)
-        self.door.set_asking_desk(desk.answer)
-
-    @property
-    def port(self) -> int:
-        return int(self.door.standing()["listens"].rpartition(":")[2])
-
-    async def until_told(self, name: str) -> dict[str, Any]:
-        while not self.events.counts[name]:
-            await trio.testing.wait_all_tasks_blocked()
-        return [event for event in self.events.tail() if event["name"] == name][-1]
-
-    async def connect(self, local: str = "127.0.0.1") -> trio.SocketStream:
-        return await connected(self.port, local)
-
-    def get(self, path: str = "/v1/status", head: bytes = TOKEN, last: bool = True) -> bytes:
-        words = f"GET {path} HTTP/1.1\r\nHost: localhost:{self.port}\r\n".encode() + head
-        return words + (b"Connection: close\r\n\r\n" if last else b"\r\n")
-
-    def post(self, head: bytes, path: str = "/v1/pause", last: bool = True) -> bytes:
-        """A head, without what it announces of a body."""
-        return self.get(path, ADMIN + head, last).replace(b"GET", b"POST", 1)
-
-    async def ask(self, request: bytes) -> bytes:
-        """All that it says until it hangs up; b"reset" at the end if it does so rudely."""
-        return await asked(self.port, request)
-
-    async def check_alive(self) -> None:
-        answer = await self.ask(self.get())
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        assert json.loads(answer.partition(b"\r\n\r\n")[2]) == STATUS
-        assert not self.events.counts["visit_failed"]
-        assert not self.events.counts["api_failed"]
-
-
-@asynccontextmanager
-async def opened() -> AsyncIterator[Opened]:
-    subject = Opened()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(subject.door.run)
-        await subject.until_told("api_opened")
-        yield subject
-        nursery.cancel_scope.cancel()
 
 
 def hostile(subject: Opened) -> dict[str, tuple[bytes, bytes]]:

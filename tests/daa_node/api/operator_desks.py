@@ -92,8 +92,18 @@ def operator_desk(
     done: Done | None = None,
 ) -> OperatorDesk:
     """`more`: rows beside those of every node."""
-    routes = (
+    return OperatorDesk(TOKENS, rows(peers, why_not_ready, done, more), port, audit, hosts)
+
+
+def rows(
+    peers: Any = _peers,
+    why_not_ready: Callable[[], str | None] = lambda: None,
+    done: Done | None = None,
+    more: tuple[Route, ...] = (),
+) -> tuple[Route, ...]:
+    """Those of every node, and `more`."""
+    return (
         *reading_routes(Sources(_status, peers, _rounds, _validators, why_not_ready, _facts)),
         *command_routes((done or Done()).commands()),
+        *more,
     )
-    return OperatorDesk(TOKENS, (*routes, *more), port, audit, hosts)
