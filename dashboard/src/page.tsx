@@ -60,9 +60,10 @@ function Node({ state, store }: { state: State; store: Store | null }) {
     () => (state.status === null ? [] : componentsOf(state.status, state.peers ?? [])),
     [state.status, state.peers],
   );
+  const me = state.status?.node_id ?? "";
   useEffect(() => {
-    document.title = `${now.chip} \u00b7 ${BRAND}`;
-  }, [now.chip]);
+    document.title = [now.chip, short(me), BRAND].filter((part) => part !== "").join(" \u00b7 ");
+  }, [now.chip, me]);
   return (
     <>
       <a class="skip" href="#main">To the content</a>
@@ -74,10 +75,10 @@ function Node({ state, store }: { state: State; store: Store | null }) {
         <div class="columns">
           <div>
             <LossCard rounds={state.rounds} walks={state.walks} />
-            <RoundsCard walks={state.walks} nowS={nowS} />
+            <RoundsCard walks={state.walks} nowS={nowS} me={me} />
             <PeersCard state={state} nowS={nowS} />
             <Contributions state={state} />
-            <Checkpoints rounds={state.rounds} me={state.status?.node_id ?? ""} />
+            <Checkpoints rounds={state.rounds} me={me} />
           </div>
           <div>
             <HealthCard components={components} />

@@ -1,10 +1,12 @@
 /** The newest rounds, step by step: where their time went, and what came of them. */
 
 import { Card, Empty } from "./card";
-import { lastsS, STEP_WORDS, stepsOf, type StepName, type Walk } from "./walks";
-import { count, nats, NOTHING, seconds } from "./words";
+import { lastsS, lastToCome, STEP_WORDS, stepsOf, type StepName, type Walk } from "./walks";
+import { count, nats, NOTHING, seconds, short } from "./words";
 
-export function RoundsCard({ walks, nowS }: { walks: readonly Walk[]; nowS: number }) {
+export function RoundsCard(
+  { walks, nowS, me }: { walks: readonly Walk[]; nowS: number; me: string },
+) {
   const shown = walks.filter((walk) => walk.beganS !== null).reverse().slice(0, 8);
   const longestS = Math.max(0.1, ...shown.map((walk) => lastsS(walk, nowS) ?? 0));
   return (
@@ -20,7 +22,7 @@ export function RoundsCard({ walks, nowS }: { walks: readonly Walk[]; nowS: numb
             </ul>
             <ol class="rounds">
               {shown.map((walk) => (
-                <Round key={walk.round} walk={walk} nowS={nowS} longestS={longestS} />
+                <Round key={walk.round} walk={walk} nowS={nowS} longestS={longestS} me={me} />
               ))}
             </ol>
           </>
@@ -29,7 +31,9 @@ export function RoundsCard({ walks, nowS }: { walks: readonly Walk[]; nowS: numb
   );
 }
 
-function Round({ walk, nowS, longestS }: { walk: Walk; nowS: number; longestS: number }) {
+function Round(
+  { walk, nowS, longestS, me }: { walk: Walk; nowS: number; longestS: number; me: string },
+) {
   const steps = stepsOf(walk, nowS), lasts = lastsS(walk, nowS);
   const told = steps.map(({ name, fromS, toS }) => `${STEP_WORDS[name]} ${seconds(toS - fromS)}`);
   return (
@@ -48,7 +52,7 @@ function Round({ walk, nowS, longestS }: { walk: Walk; nowS: number; longestS: n
           />
         ))}
       </div>
-      <p class="words">{detailsOf(walk).join(" \u00b7 ")}</p>
+      <p class="words">{detailsOf(walk, me).join(" \u00b7 ")}</p>
     </li>
   );
 }
@@ -63,10 +67,14 @@ function endOf({ end, height }: Walk): string {
   return height === null ? "final" : `checkpoint ${height}`;
 }
 
-function detailsOf(walk: Walk): string[] {
+function detailsOf(walk: Walk, me: string): string[] {
   const details: string[] = [];
   if (walk.contributors !== null) details.push(count(walk.contributors, "contribution"));
   else if (walk.end === null) details.push(`${walk.acknowledged.length} acknowledged so far`);
+  const last = lastToCome(walk);
+  if (last !== null && last.author !== me) {
+    details.push(`the last one from ${short(last.author)}, ${seconds(last.afterS)} after ours`);
+  }
   if (walk.leftOut !== null && walk.leftOut > 0) details.push(`${walk.leftOut} came too late`);
   if (walk.signers !== null) details.push(count(walk.signers, "signature"));
   if (walk.ownLoss !== null) details.push(`own training loss ${nats(walk.ownLoss)}`);

@@ -17,6 +17,7 @@ const STATUS_EVERY_MS = 5_000; // with events; without them it is all there is
 const STATUS_ALONE_EVERY_MS = 1_000;
 const PEERS_EVERY_MS = 10_000; // the daemon asks them in turn
 const ROUNDS_EVERY_MS = 5_000;
+const ROUNDS_AT_ONCE = 200; // of more the whole is asked for as much more seldom
 const TOLD_LATER_MS = 16; // a frame: events that come together are shown together
 
 // names of events after which something else is to be asked for
@@ -117,13 +118,19 @@ export class Store {
     const isAway = this.state.link.at === "away"; // one question is enough then
     for (const kind of isAway ? ["status" as const] : KINDS) {
       const sinceMs = nowMs - this.askedMs[kind];
-      const everyMs = kind === "status" && this.state.link.at !== "live"
-        ? STATUS_ALONE_EVERY_MS : EVERY_MS[kind];
+      const everyMs = this.everyMs(kind);
       const isDue = kind === "rounds" && this.state.link.at === "live"
         ? this.due.has("rounds") && sinceMs > everyMs
         : sinceMs > everyMs || (this.due.has(kind) && sinceMs > 3 * SOON_MS);
       if (isDue && !this.missing.has(kind)) void this.ask(kind);
     }
+  }
+
+  private everyMs(kind: Kind): number {
+    const { link, rounds } = this.state;
+    if (kind === "status" && link.at !== "live") return STATUS_ALONE_EVERY_MS;
+    const share = kind === "rounds" ? Math.max(1, rounds.length / ROUNDS_AT_ONCE) : 1;
+    return share * EVERY_MS[kind];
   }
 
   private async ask(kind: Kind): Promise<void> {

@@ -18,7 +18,8 @@ export interface Walk {
   readonly mergedS: number | null;
   readonly endedS: number | null;
   readonly end: "final" | "aborted" | null;
-  readonly acknowledged: readonly string[]; // whose contribution a quorum has
+  readonly acknowledged: readonly string[]; // whose contribution a quorum has, as they came
+  readonly lastCameS: number | null; // the newest of them
   readonly contributors: number | null;
   readonly leftOut: number | null;
   readonly signers: number | null;
@@ -46,7 +47,8 @@ export const STEP_WORDS: Readonly<Record<StepName, string>> = {
 function begun(round: number): Walk {
   return {
     round, beganS: null, sealedS: null, setS: null, mergedS: null, endedS: null, end: null,
-    acknowledged: [], contributors: null, leftOut: null, signers: null, viewsGivenUp: 0,
+    acknowledged: [], lastCameS: null,
+    contributors: null, leftOut: null, signers: null, viewsGivenUp: 0,
     ownLoss: null, height: null,
   };
 }
@@ -79,7 +81,7 @@ function after(walk: Walk, event: Told): Walk | null {
     case "offer_eligible": {
       const author = textIn(event, "author");
       if (author === "" || walk.acknowledged.includes(author)) return null;
-      return { ...walk, acknowledged: [...walk.acknowledged, author] };
+      return { ...walk, acknowledged: [...walk.acknowledged, author], lastCameS: event.ts };
     }
     case "set_decided": {
       const leftOut = event["left_out"];
@@ -126,6 +128,14 @@ export function stepsOf(walk: Walk, nowS: number): Step[] {
     }
   }
   return steps;
+}
+
+/** Who came last, and how long after this node had sealed its own; null where nobody waited. */
+export function lastToCome(walk: Walk): { author: string; afterS: number } | null {
+  const author = walk.acknowledged.at(-1);
+  if (author === undefined || walk.lastCameS === null || walk.sealedS === null) return null;
+  const afterS = walk.lastCameS - walk.sealedS;
+  return walk.acknowledged.length > 1 && afterS > 0 ? { author, afterS } : null;
 }
 
 export function lastsS(walk: Walk, nowS: number): number | null {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Told } from "../src/facts";
-import { lastsS, stepsOf, walked, WALKS_MAX, type Walk } from "../src/walks";
+import { lastsS, lastToCome, stepsOf, walked, WALKS_MAX, type Walk } from "../src/walks";
 import { ME, OTHERS, told } from "./told";
 
 function walksOf(...events: Told[]): readonly Walk[] {
@@ -31,6 +31,12 @@ describe("a round", () => {
       end: "final", height: 5, contributors: 3, leftOut: 1, signers: 3, ownLoss: 2.75,
       acknowledged: [ME, OTHERS[0]],
     });
+  });
+
+  it("tells who came last, and how long after our own", () => {
+    const [walk] = walksOf(...ROUND);
+    expect(lastToCome(walk!)).toEqual({ author: OTHERS[0], afterS: 1 });
+    expect(lastToCome(walksOf(...ROUND.slice(0, 3))[0]!)).toBeNull();
   });
 
   it("that is under way ends now, in the step that it is at", () => {
