@@ -50,6 +50,7 @@ export class Store {
     status: 0, peers: 0, rounds: 0, members: 0, contributed: 0, settings: 0,
   };
   private readonly due = new Set<Kind>();
+  private isLearning = true; // what this daemon answers
   private readonly missing = new Set<Kind>(); // what this daemon does not answer
   private readonly asking = new Set<Kind>();
   private telling: ReturnType<typeof setTimeout> | null = null;
@@ -61,7 +62,8 @@ export class Store {
   }
 
   start(): void {
-    for (const kind of KINDS) void this.ask(kind);
+    void this.ask("status");
+    void this.learn();
     void follow(this.token, {
       onOpen: () => this.opened(),
       onSent: (sent) => this.take(sent),
@@ -80,6 +82,17 @@ export class Store {
   /** Somebody has just changed something: its answer is wanted at once. */
   refresh(...kinds: Kind[]): void {
     for (const kind of kinds) void this.ask(kind);
+  }
+
+  /** What this daemon answers: a question that it does not know is not asked. */
+  private async learn(): Promise<void> {
+    try {
+      const { answer } = await get<{ paths: object }>("/openapi.json", this.token);
+      for (const kind of KINDS) if (!(PATHS[kind] in answer.paths)) this.missing.add(kind);
+    } catch {
+      // then each path tells by itself
+    }
+    this.isLearning = false;
   }
 
   /** Whether the daemon is gone, or this line alone, its next answer tells. */
@@ -115,8 +128,9 @@ export class Store {
     if (document.hidden || this.state.link.at === "refused") return;
     const nowMs = Date.now();
     if (this.state.rounds.some(isBare)) this.due.add("rounds");
-    const isAway = this.state.link.at === "away"; // one question is enough then
-    for (const kind of isAway ? ["status" as const] : KINDS) {
+    // one question is enough while nobody answers
+    const isAlone = this.isLearning || this.state.link.at === "away";
+    for (const kind of isAlone ? ["status" as const] : KINDS) {
       const sinceMs = nowMs - this.askedMs[kind];
       const everyMs = this.everyMs(kind);
       const isDue = kind === "rounds" && this.state.link.at === "live"

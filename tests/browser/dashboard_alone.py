@@ -17,6 +17,7 @@ from daa_node.adapters.operator_door import operator_door
 from daa_node.adapters.site_directory import DASHBOARD, read_site
 from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.dashboard_routes import dashboard_routes
+from daa_node.api.description import description_route
 from daa_node.api.event_stream import EventStream
 from daa_node.api.replies import told
 from daa_node.api.routes import Asked, Route
@@ -222,6 +223,7 @@ class Story:
         return (
             *(replace(row, path=BEHIND + row.path) for row in asked),
             *dashboard_routes(Site(read_site(DASHBOARD))),
+            description_route(asked),
         )
 
     def _peers(self) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,14 @@ from urllib.request import Request, urlopen
 from daa_node.cli.free_ports import free_ports
 
 ROOT = Path(__file__).parents[2]
+GLANCE = ROOT / "dashboard/test/glance.js"
+GLANCE_S_MAX = 300
+
+
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    assert found, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
+    return found
 
 
 def test_the_demo_tells_where_its_pages_are_and_serves_them_until_ctrl_c(tmp_path: Path) -> None:
@@ -45,6 +54,20 @@ def test_the_demo_tells_where_its_pages_are_and_serves_them_until_ctrl_c(tmp_pat
         dashboard, _, token = watched.partition("#token=")
         with urlopen(dashboard, timeout=60) as answer:
             assert b"dashboard/index-" in answer.read()
+        glanced = subprocess.run(
+            ["node", str(GLANCE), watched, chromium()],
+            capture_output=True,
+            text=True,
+            timeout=GLANCE_S_MAX,
+        )
+        assert glanced.returncode == 0, glanced.stderr
+        assert json.loads(glanced.stdout) == {
+            "link": "Live",
+            "now": "The job is done",
+            "contributed": "This node",
+            "checkpoints": ["1", "0"],
+            "complaints": [],
+        }
         asked = Request(f"{dashboard}v1/status", headers={"Authorization": f"Bearer {token}"})
         with urlopen(asked, timeout=60) as answer:
             assert json.load(answer)["api"]["url"] == dashboard
