@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from daa_node.api.audit import Deed
 from daa_node.api.command_routes import Commands, command_routes
+from daa_node.api.config import ApiConfig
 from daa_node.api.dashboard_routes import dashboard_routes
 from daa_node.api.description import description_route
 from daa_node.api.event_stream import EventStream
 from daa_node.api.handlers import Handlers
 from daa_node.api.metrics import Facts
-from daa_node.api.operator_desk import OperatorDesk
+from daa_node.api.operator_desk import OperatorDesk, Transport
 from daa_node.api.readiness import Condition
 from daa_node.api.reading_routes import Sources, reading_routes
 from daa_node.api.settings_routes import settings_routes
@@ -70,8 +71,17 @@ def set_operator_desk(
         *EventStream(parts.events, parts.entropy.bytes(4).hex()).routes(),
     )
     routes = (*routes, description_route(routes))
-    desk = OperatorDesk(api.tokens, routes, port, _audit(parts, api), parts.config.api.hosts)
+    config = parts.config.api
+    desk = OperatorDesk(
+        api.tokens, routes, port, _audit(parts, api), config.hosts, _transport(config)
+    )
     door.set_asking_desk(desk.answer)
+
+
+def _transport(config: ApiConfig) -> Transport:
+    if config.behind_proxy:
+        return Transport.PROXY
+    return Transport.PLAIN if config.certificate is None else Transport.TLS
 
 
 def _audit(parts: NodeParts, api: OperatorApi) -> Callable[[Deed], None]:

@@ -27,8 +27,15 @@ AUDIT = LogConfig(file_bytes_max=2_000_000, files_max=1)
 
 def certificate(config: NodeConfig, directory: DataDirectory) -> Certificate | None:
     """Relative paths start at this node's own directory."""
-    chain, key = config.gateway.tls_certificate, config.gateway.tls_key
-    if not config.gateway.enabled or chain is None or key is None:
+    if not config.gateway.enabled:
+        return None
+    return _certificate(directory, config.gateway.tls_certificate, config.gateway.tls_key)
+
+
+def _certificate(
+    directory: DataDirectory, chain: str | None, key: str | None
+) -> Certificate | None:
+    if chain is None or key is None:
         return None
     root = directory.root.resolve()
     return Certificate(root / chain, root / key)
@@ -54,7 +61,9 @@ def operator_api(
     if config.api.listen is None:
         return None
     tokens = open_tokens(directory.root, SystemEntropy())
-    door = operator_door(config.api.listen, events, shortage, _lots())
+    certificate = _certificate(directory, config.api.certificate, config.api.key)
+    around = events, shortage, _lots(), certificate
+    door = operator_door(config.api.listen, *around, config.api.hosts, config.api.behind_proxy)
     of_settings = Settings(settings.told, settings.change)
     return door, OperatorApi(
         door, tokens, _audit(directory, events), of_settings, dashboard(events)

@@ -9,9 +9,11 @@ from typing import Any
 import trio
 import trio.testing
 
+from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.operator_door import operator_door
 from daa_node.api.event_stream import EventStream
+from daa_node.api.operator_desk import Transport
 from daa_node.observability.events import EventLog
 from tests.daa_node.adapters.http_asking import asked, connected
 from tests.daa_node.api.operator_desks import STATUS, TOKENS, Done, operator_desk
@@ -23,12 +25,21 @@ ADMIN = f"Authorization: Bearer {TOKENS.admin}\r\nContent-Type: application/json
 class Opened:
     """A door that runs, and what it told."""
 
-    def __init__(self, listen: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:0",
+        certificate: Certificate | None = None,
+        hosts: tuple[str, ...] = (),
+    ) -> None:
         self.events = EventLog(lambda: 0)
-        self.door = operator_door(listen, self.events, Shortage(), Random(1))
+        around = self.events, Shortage(), Random(1)
+        self.door = operator_door(listen, *around, certificate, hosts)
         self.done = Done()
         followed = EventStream(self.events, "1f00c2ab").routes()
-        desk = operator_desk(lambda: self.port, done=self.done, more=followed)
+        transport = Transport.PLAIN if certificate is None else Transport.TLS
+        desk = operator_desk(
+            lambda: self.port, hosts=hosts, done=self.done, more=followed, transport=transport
+        )
         self.door.set_asking_desk(desk.answer)
 
     @property
@@ -64,8 +75,10 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[Opened]:
-    subject = Opened()
+async def opened(
+    certificate: Certificate | None = None, hosts: tuple[str, ...] = ()
+) -> AsyncIterator[Opened]:
+    subject = Opened(certificate=certificate, hosts=hosts)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(subject.door.run)
         await subject.until_told("api_opened")

@@ -1,5 +1,7 @@
 """The operator's API through real sockets: hostile clients hurt nobody but themselves."""
 
+import ssl
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -18,6 +20,7 @@ from daa_node.adapters.operator_door import SOCKETS_MAX
 from daa_node.api.event_stream import STREAMS_MAX
 from daa_node.api.replies import POLICY
 from daa_node.observability.events import DECISION
+from tests.daa_node.adapters.certificates import make_certificate
 from tests.daa_node.adapters.operator_doors import TOKEN, Opened, opened
 from tests.daa_node.api.operator_desks import TOKENS, operator_desk
 
@@ -320,3 +323,26 @@ async def test_a_mistake_of_ours_costs_one_visit_and_is_told() -> None:
             told = await subject.until_told("visit_failed")
         assert (told["where"], "planted" in told["error"]) == ("api", True)
         assert b" 200 " in await subject.ask(subject.get())
+
+
+async def test_with_a_certificate_it_speaks_https_and_nothing_else(tmp_path: Path) -> None:
+    certificate, name = make_certificate(tmp_path), "node.example:9180"
+    async with opened(certificate, (name,)) as subject:
+        assert subject.events.tail()[0]["url"] == f"https://node.example:{subject.port}/"
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        for origin, status in [(f"https://{name}", b"200"), (f"http://{name}", b"403")]:
+            head = TOKEN + f"Origin: {origin}\r\n".encode()
+            request = subject.get(head=head).replace(
+                f"localhost:{subject.port}".encode(), name.encode(), 1
+            )
+            stream = trio.SSLStream(
+                await subject.connect(),
+                trusted,
+                server_hostname="node.example",
+                https_compatible=True,
+            )
+            await stream.send_all(request)
+            assert (await stream.receive_some(1 << 16)).startswith(b"HTTP/1.1 " + status)
+            await trio.aclose_forcefully(stream)
+        assert b"HTTP/1.1" not in await subject.ask(subject.get())
+        assert not subject.events.counts["visit_failed"]
