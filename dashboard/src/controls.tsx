@@ -28,7 +28,7 @@ export function Controls({ status, onDone }: { status: Status | null; onDone: ()
   const [said, setSaid] = useState("");
   const end = (isDone: boolean): void => {
     if (isDone && asked !== null) {
-      setSaid(`${asked.button}: done.`);
+      setSaid(`The node has taken the order: ${asked.button.toLowerCase()}.`);
       onDone();
     }
     setAsked(null);
