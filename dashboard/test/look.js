@@ -91,6 +91,8 @@ const seen = {
   health: await page.$$eval("#health .parts li", (all) => all.map((each) => each.textContent)),
   curve: await page.getAttribute("#loss .plot", "aria-label"),
   request: await words("#members .requests"),
+  logged: await words("#log .log"),
+  images: await page.$$eval("main img", (all) => all.length),
   log: await page.$$eval("#log .log b", (all) => all.map((each) => each.textContent)),
 };
 Object.assign(found, await lookOver("page"));

@@ -31,6 +31,7 @@ from tests.daa_node.api.operator_desks import operator_desk
 
 ME, ANNE, BERT, CLEO = (pair * 32 for pair in ("a1", "b2", "c3", "d4"))
 OTHERS = (ANNE, BERT, CLEO)
+MARKUP = "<img src=/x onerror=alert(1)>"  # what a peer might say of itself
 BEHIND = "/story"  # where the rows of the story are, so that the desk's own stay as they are
 HEALTH = {
     "level": "priority",
@@ -192,6 +193,7 @@ class Story:
                 self._log.emit(name, round=number, **fields)
         reason = "round 13 is open and a quorum is reachable"
         self._log.emit(events.DECISION, decision="train", reason=reason)
+        self._log.emit(events.PEER_FAULT, peer_id="12D3KooWEvil", reason="late", detail=MARKUP)
         self._at_s = None
 
     async def go_on(self) -> None:

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from daa_node.adapters.site_directory import DASHBOARD, read_site
-from tests.browser.dashboard_alone import CLEO, dashboard_alone
+from tests.browser.dashboard_alone import CLEO, MARKUP, dashboard_alone
 from tests.daa_node.api.operator_desks import TOKENS
 
 SCRIPT = Path(__file__).parents[2] / "dashboard/test/look.js"
@@ -85,6 +85,13 @@ def test_a_node_that_goes_is_shown_as_gone_with_its_reason(visit: dict[str, Any]
     assert gone.startswith(CLEO[:8])
     assert "gone" in gone
     assert "connection ended" in gone
+
+
+def test_what_a_peer_says_is_shown_as_it_is_and_is_no_part_of_the_page(
+    visit: dict[str, Any],
+) -> None:
+    assert f"detail {MARKUP}" in visit["seen"]["logged"]
+    assert visit["seen"]["images"] == 0
 
 
 def test_axe_core_finds_nothing_and_nothing_sticks_out_at_either_width_and_scheme(
