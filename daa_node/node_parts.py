@@ -85,6 +85,7 @@ class OperatorApi:
     tokens: Tokens
     write_audit: Callable[[str], None]  # one line
     settings: Settings
+    public: OperatorDoor | None = None  # where anybody is told how the network stands
 
 
 class KeyUse(Protocol):
