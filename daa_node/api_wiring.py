@@ -14,6 +14,7 @@ from daa_node.api.event_stream import EventStream
 from daa_node.api.handlers import Handlers
 from daa_node.api.metrics import Facts
 from daa_node.api.operator_desk import OperatorDesk, Transport
+from daa_node.api.public_desk import PublicDesk
 from daa_node.api.readiness import Condition
 from daa_node.api.reading_routes import Sources, reading_routes
 from daa_node.api.settings_routes import settings_routes
@@ -76,6 +77,10 @@ def set_operator_desk(
         api.tokens, routes, port, _audit(parts, api), config.hosts, _transport(config)
     )
     door.set_asking_desk(desk.answer)
+    if api.public is not None:
+        name = parts.genesis.job.name
+        public = PublicDesk(name, sources.status, lambda: why_not_ready() is None)
+        api.public.set_asking_desk(public.answer)
 
 
 def _transport(config: ApiConfig) -> Transport:

@@ -86,6 +86,7 @@ class OperatorApi:
     write_audit: Callable[[str], None]  # one line
     settings: Settings
     dashboard: Site
+    public: OperatorDoor | None = None  # where anybody is told how the network stands
 
 
 class KeyUse(Protocol):

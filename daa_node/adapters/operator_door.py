@@ -1,7 +1,7 @@
 """The door of the operator's HTTP API: that of the page, with fewer places and its own rights."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from daa_node.adapters.certificate import Certificate
@@ -24,6 +24,16 @@ MANNERS = Manners(
     POLICY,
     STREAMS_MAX,
     takes_bodies=True,
+)
+# Beside it, for anybody: what is told there is made once a second, and nothing can be done.
+PUBLIC_SOCKETS_MAX = 32
+PUBLIC_DESCRIPTORS_MAX = PUBLIC_SOCKETS_MAX + NEWCOMERS + 2
+PUBLIC_MANNERS = replace(
+    MANNERS,
+    service="public status",
+    sockets_max=PUBLIC_SOCKETS_MAX,
+    streams_max=0,
+    takes_bodies=False,
 )
 
 
@@ -51,3 +61,17 @@ def operator_door(
         hosts = tuple(_PORT.sub("", host) for host in hosts)
     place = ApiPlace(listen, hosts, behind_proxy, certificate is not None)
     return HttpDoor(place, certificate, events, shortage, lots, MANNERS)
+
+
+def public_door(
+    listen: str,
+    events: EventLog,
+    shortage: Shortage,
+    lots: Random,
+    certificate: Certificate | None = None,
+    hosts: tuple[str, ...] = (),
+) -> HttpDoor:
+    """For the public status; HTTPS with a certificate."""
+    hosts = tuple(_PORT.sub("", host) for host in hosts)
+    place = ApiPlace(listen, hosts, is_secure=certificate is not None)
+    return HttpDoor(place, certificate, events, shortage, lots, PUBLIC_MANNERS)

@@ -42,6 +42,10 @@ class ApiConfig(BaseModel):
         False, description="a proxy of ours has the certificate, and tells X-Forwarded-For"
     )
 
+    public_listen: Annotated[str, AfterValidator(can_listen)] | None = Field(
+        None, description="tell anybody there how the network stands, without a token; null: off"
+    )
+
     @property
     def is_secure(self) -> bool:
         """Whether nobody on the way reads a token."""
@@ -61,4 +65,6 @@ class ApiConfig(BaseModel):
             )
         if self.is_secure and not self.hosts:
             raise ValueError("hosts: name what clients open, like node.example:9180")
+        if self.public_listen is not None and self.listen is None:
+            raise ValueError("public_listen: it goes with `listen`, which is off")
         return self

@@ -8,7 +8,7 @@ from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.http_door import HttpDoor
-from daa_node.adapters.operator_door import operator_door
+from daa_node.adapters.operator_door import operator_door, public_door
 from daa_node.adapters.site_directory import DASHBOARD, read_site
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.adapters.token_files import open_tokens
@@ -52,8 +52,8 @@ def page_door(
 
 def operator_api(
     settings: LiveSettings, directory: DataDirectory, events: EventLog, shortage: Shortage
-) -> tuple[HttpDoor, OperatorApi] | None:
-    """With its tokens, which are made at the first start; None where it is off.
+) -> tuple[list[HttpDoor], OperatorApi] | None:
+    """Its doors, and its tokens, which are made at the first start; None where it is off.
 
     The caller holds the directory's lock. Raises UserError and StorageFailed (see token_files).
     """
@@ -65,9 +65,12 @@ def operator_api(
     around = events, shortage, _lots(), certificate
     door = operator_door(config.api.listen, *around, config.api.hosts, config.api.behind_proxy)
     of_settings = Settings(settings.told, settings.change)
-    return door, OperatorApi(
-        door, tokens, _audit(directory, events), of_settings, dashboard(events)
-    )
+    public = None
+    if config.api.public_listen is not None:
+        public = public_door(config.api.public_listen, *around, config.api.hosts)
+    page = dashboard(events)
+    api = OperatorApi(door, tokens, _audit(directory, events), of_settings, page, public)
+    return [door] if public is None else [door, public], api
 
 
 def _audit(directory: DataDirectory, events: EventLog) -> Callable[[str], None]:

@@ -2,12 +2,14 @@
 
 import ssl
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import trio
 import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
+from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import (
     BODY_TIMEOUT_S,
     HEAD_BYTES_MAX,
@@ -16,13 +18,15 @@ from daa_node.adapters.http_door import (
     REQUESTS_MAX,
     RETRY_S_MIN,
 )
-from daa_node.adapters.operator_door import SOCKETS_MAX
+from daa_node.adapters.operator_door import SOCKETS_MAX, public_door
 from daa_node.api.event_stream import STREAMS_MAX
+from daa_node.api.public_desk import PublicDesk
 from daa_node.api.replies import POLICY
-from daa_node.observability.events import DECISION
+from daa_node.observability.events import DECISION, EventLog
 from tests.daa_node.adapters.certificates import make_certificate
+from tests.daa_node.adapters.http_asking import asked
 from tests.daa_node.adapters.operator_doors import TOKEN, Opened, opened
-from tests.daa_node.api.operator_desks import TOKENS, operator_desk
+from tests.daa_node.api.operator_desks import STATUS, TOKENS, operator_desk
 
 IDLE = 500
 
@@ -192,7 +196,9 @@ async def heard(stream: trio.SocketStream, word: bytes) -> bytes:
     return said
 
 
-async def test_fifty_programs_follow_the_events_and_a_hundred_who_idle_drive_none_out() -> None:
+async def test_fifty_programs_follow_the_events_and_whoever_idles_drives_none_out(
+    mock_clock: trio.testing.MockClock,  # it stands: nobody is too late, and a hundred come at once
+) -> None:
     async with opened() as subject, trio.open_nursery() as nursery:
         streams = []
         for _ in range(50):
@@ -207,7 +213,7 @@ async def test_fifty_programs_follow_the_events_and_a_hundred_who_idle_drive_non
             async with await subject.connect("127.0.0.3"):
                 await trio.sleep_forever()
 
-        for _ in range(100):
+        for _ in range(SOCKETS_MAX + 10):
             nursery.start_soon(sit)
         while subject.door.standing()["connections"] < 50 + SOCKETS_MAX:
             await trio.testing.wait_all_tasks_blocked(0.01)
@@ -346,3 +352,25 @@ async def test_with_a_certificate_it_speaks_https_and_nothing_else(tmp_path: Pat
             await trio.aclose_forcefully(stream)
         assert b"HTTP/1.1" not in await subject.ask(subject.get())
         assert not subject.events.counts["visit_failed"]
+
+
+async def test_anybody_is_answered_at_the_public_door_and_by_no_token() -> None:
+    events = EventLog(lambda: 0)
+    door = public_door("127.0.0.1:0", events, Shortage(), Random(1))
+
+    async def status() -> dict[str, Any]:
+        return dict(STATUS)
+
+    door.set_asking_desk(PublicDesk("ours", status, lambda: True).answer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(door.run)
+        while door.standing()["listens"] is None:
+            await trio.testing.wait_all_tasks_blocked()
+        port = int(door.standing()["listens"].rpartition(":")[2])
+        for path, status_line in [("/", b"200"), ("/status.json", b"200"), ("/v1/status", b"404")]:
+            words = f"GET {path} HTTP/1.1\r\nHost: any\r\n".encode() + TOKEN
+            answer = await asked(port, words + b"Connection: close\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 " + status_line)
+        body = b"POST / HTTP/1.1\r\nHost: any\r\nContent-Length: 2\r\n\r\n{}"
+        assert (await asked(port, body)).startswith(b"HTTP/1.1 413")
+        nursery.cancel_scope.cancel()

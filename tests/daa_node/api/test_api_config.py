@@ -38,6 +38,8 @@ def test_it_is_off_unless_it_has_an_address() -> None:
         ({"listen": "127.0.0.1:9180", "hosts": ("http://a",)}, "no Host"),
         ({"listen": "127.0.0.1:9180", "hosts": ("LOCALHOST",)}, "no Host"),
         ({"port": 9180}, "Extra inputs"),
+        ({"public_listen": "0.0.0.0:80"}, "goes with `listen`"),
+        ({"listen": "127.0.0.1:1", "public_listen": "80"}, "is not like 127.0.0.1:8080"),
     ],
 )
 def test_mistakes_are_refused_with_what_would_be_right(
