@@ -51,7 +51,9 @@ export class Store {
   };
   private readonly due = new Set<Kind>();
   private isLearning = true; // what this daemon answers
-  private readonly missing = new Set<Kind>(); // what this daemon does not answer
+  // what this daemon does not answer; a history only where its settings say so
+  private readonly missing = new Set<Kind>(["contributed"]);
+  private paths: object = {};
   private readonly asking = new Set<Kind>();
   private telling: ReturnType<typeof setTimeout> | null = null;
   private timer: ReturnType<typeof setInterval> | null = null;
@@ -88,6 +90,7 @@ export class Store {
   private async learn(): Promise<void> {
     try {
       const { answer } = await get<{ paths: object }>("/openapi.json", this.token);
+      this.paths = answer.paths;
       for (const kind of KINDS) if (!(PATHS[kind] in answer.paths)) this.missing.add(kind);
     } catch {
       // then each path tells by itself
@@ -179,10 +182,17 @@ export class Store {
       case "contributed":
         return this.set({ ...this.state, contributed: answer as Contributed });
       case "settings":
-        return this.set({ ...this.state, settings: answer as Settings });
+        return this.setSettings(answer as Settings);
       default:
         kind satisfies never;
     }
+  }
+
+  private setSettings(settings: Settings): void {
+    const keeps = settings.settings.some(
+      ({ key, value }) => key === "history.enabled" && value === true);
+    if (keeps && PATHS.contributed in this.paths) this.missing.delete("contributed");
+    this.set({ ...this.state, settings });
   }
 
   private failed(kind: Kind, fault: unknown): void {

@@ -82,7 +82,8 @@ await page.goto("about:blank");
 await page.goto(`${address}#token=${token}`);
 await page.waitForSelector("#nodes .gone", { state: "attached" });
 await page.waitForSelector("#rounds .rounds li");
-await page.waitForSelector("#contributions meter");
+await page.waitForFunction(
+  () => document.querySelector("#contributions")?.textContent.includes("thousand tokens"));
 const seen = {
   addressAfter: page.url(),
   now: await words("#now-title"),

@@ -267,6 +267,7 @@ class Story:
             ("log.files_max", self._files_max, "default", True),
             ("storage.bytes_max", None, "default", True),
             ("network.listen", listen, "config.yaml", False),
+            ("history.enabled", True, "config.yaml", False),
         )
         names = ("key", "value", "origin", "reloads")
         return {
