@@ -25,14 +25,7 @@ from daa_node.rounds.job_runner import JobRunner
 def set_operator_desk(
     parts: NodeParts, handlers: Handlers, runner: JobRunner, condition: Callable[[], Condition]
 ) -> None:
-    """The API's door answers from now on, once it is opened; and the one for anybody."""
-    if parts.public is not None:
-        public = PublicDesk(
-            parts.genesis.job.name,
-            lambda: handlers.status({}),
-            lambda: condition().why_not_ready() is None,
-        )
-        parts.public.set_asking_desk(public.answer)
+    """The API's door answers from now on, once it is opened."""
     api = parts.api
     if api is None:
         return
@@ -82,6 +75,10 @@ def set_operator_desk(
         api.tokens, routes, port, _audit(parts, api), config.hosts, _transport(config)
     )
     door.set_asking_desk(desk.answer)
+    if api.public is not None:
+        name = parts.genesis.job.name
+        public = PublicDesk(name, sources.status, lambda: why_not_ready() is None)
+        api.public.set_asking_desk(public.answer)
 
 
 def _transport(config: ApiConfig) -> Transport:

@@ -85,6 +85,7 @@ class OperatorApi:
     tokens: Tokens
     write_audit: Callable[[str], None]  # one line
     settings: Settings
+    public: OperatorDoor | None = None  # where anybody is told how the network stands
 
 
 class KeyUse(Protocol):
@@ -133,7 +134,6 @@ class NodeParts:
     router: HomeRouter | None = None
     web: Web | None = None  # no gateway, or a world without browsers
     api: OperatorApi | None = None  # it is off
-    public: OperatorDoor | None = None  # where anybody is told how the network stands
     # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
     open_examples: Callable[[], Examples] | None = None
     read_first_weights: ReadFile = lambda: None  # see rounds.first_weights

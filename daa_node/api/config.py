@@ -65,4 +65,6 @@ class ApiConfig(BaseModel):
             )
         if self.is_secure and not self.hosts:
             raise ValueError("hosts: name what clients open, like node.example:9180")
+        if self.public_listen is not None and self.listen is None:
+            raise ValueError("public_listen: it goes with `listen`, which is off")
         return self

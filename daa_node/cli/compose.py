@@ -225,10 +225,6 @@ class _Daemon:
         self._door = doors.page_door(self._config, certificate, self._events, self._shortage)
         self._api = doors.operator_api(self._settings, node.directory, self._events, self._shortage)
 
-        self._public = doors.public_status(
-            self._config, node.directory, self._events, self._shortage
-        )
-
     @property
     def _config(self) -> NodeConfig:
         """As it is now: SIGHUP may change it, and the operator's API."""
@@ -289,7 +285,6 @@ class _Daemon:
                     router=self._make_router(),
                     web=self._make_web(),
                     api=None if self._api is None else self._api[1],
-                    public=self._public,
                     open_examples=examples_for_volunteers(job, directory),
                     read_first_weights=lambda: first_weights(job, directory, settings),
                     network_now=lambda: self._config.network,
@@ -350,9 +345,8 @@ class _Daemon:
         if self._door is not None:
             nursery.start_soon(self._door.run)
         if self._api is not None:
-            nursery.start_soon(self._api[0].run)
-        if self._public is not None:
-            nursery.start_soon(self._public.run)
+            for door in self._api[0]:
+                nursery.start_soon(door.run)
 
     async def _obey_signals(self, at_once: trio.CancelScope) -> None:
         asked = False

@@ -50,8 +50,8 @@ def page_door(
 
 def operator_api(
     settings: LiveSettings, directory: DataDirectory, events: EventLog, shortage: Shortage
-) -> tuple[HttpDoor, OperatorApi] | None:
-    """With its tokens, which are made at the first start; None where it is off.
+) -> tuple[list[HttpDoor], OperatorApi] | None:
+    """Its doors, and its tokens, which are made at the first start; None where it is off.
 
     The caller holds the directory's lock. Raises UserError and StorageFailed (see token_files).
     """
@@ -63,18 +63,11 @@ def operator_api(
     around = events, shortage, _lots(), certificate
     door = operator_door(config.api.listen, *around, config.api.hosts, config.api.behind_proxy)
     of_settings = Settings(settings.told, settings.change)
-    return door, OperatorApi(door, tokens, _audit(directory, events), of_settings)
-
-
-def public_status(
-    config: NodeConfig, directory: DataDirectory, events: EventLog, shortage: Shortage
-) -> HttpDoor | None:
-    """For anybody; None where it is off."""
-    if config.api.public_listen is None:
-        return None
-    certificate = _certificate(directory, config.api.certificate, config.api.key)
-    around = events, shortage, _lots(), certificate
-    return public_door(config.api.public_listen, *around, config.api.hosts)
+    public = None
+    if config.api.public_listen is not None:
+        public = public_door(config.api.public_listen, *around, config.api.hosts)
+    api = OperatorApi(door, tokens, _audit(directory, events), of_settings, public=public)
+    return [door] if public is None else [door, public], api
 
 
 def _audit(directory: DataDirectory, events: EventLog) -> Callable[[str], None]:

@@ -11,7 +11,6 @@ from daa_node.errors import UserError
 def test_it_is_off_unless_it_has_an_address() -> None:
     assert ApiConfig().listen is None
     assert ApiConfig(listen="[::1]:9180").listen == "[::1]:9180"
-    assert ApiConfig(public_listen="0.0.0.0:80").listen is None
     assert not ApiConfig(listen="127.0.0.1:9180").is_secure
     assert ApiConfig(listen="0.0.0.0:9180", hosts=("a:9180",), behind_proxy=True).is_secure
     assert ApiConfig(listen="[::]:80", hosts=("a",), certificate="c", key="k").is_secure
@@ -39,7 +38,8 @@ def test_it_is_off_unless_it_has_an_address() -> None:
         ({"listen": "127.0.0.1:9180", "hosts": ("http://a",)}, "no Host"),
         ({"listen": "127.0.0.1:9180", "hosts": ("LOCALHOST",)}, "no Host"),
         ({"port": 9180}, "Extra inputs"),
-        ({"public_listen": "80"}, "is not like 127.0.0.1:8080"),
+        ({"public_listen": "0.0.0.0:80"}, "goes with `listen`"),
+        ({"listen": "127.0.0.1:1", "public_listen": "80"}, "is not like 127.0.0.1:8080"),
     ],
 )
 def test_mistakes_are_refused_with_what_would_be_right(
