@@ -18,6 +18,12 @@ SITE := daa_node/gateway/site
 NODE_MODULES := $(PAGE)/node_modules/.package-lock.json
 PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts)) $(addprefix daa_node/spot_checks/,pieces.py recompute.py) \
 	$(shell find $(addprefix $(PAGE)/,src kernels public vendor) -type f)
+# The operator's dashboard, in the same way. It has the icon, the colours and the build's own parts of PAGE.
+DASHBOARD := dashboard
+BOARD := daa_node/api/dashboard
+DASHBOARD_MODULES := $(DASHBOARD)/node_modules/.package-lock.json
+DASHBOARD_SOURCES := $(wildcard $(addprefix $(DASHBOARD)/,*.html *.json *.ts)) $(shell find $(DASHBOARD)/src -type f 2> /dev/null) \
+	$(addprefix $(PAGE)/,codings.ts licenses.ts src/colours.css src/icon.svg)
 # Two workers more than cores: a test that waits for a process or a page leaves its core to another.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # What the page is built and tested with, as few other things here are. One error for each that
@@ -37,9 +43,9 @@ BOUNDED := $(if $(shell command -v timeout),timeout --foreground --signal=INT --
 # PIP_FLAGS=--no-compile: each module is compiled when it is first imported, most of them never.
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 
-.PHONY: demo test test-long test-all test-everything test-browser test-page page page-tools browser-tools lint bench sweep docs docs-serve clean
+.PHONY: demo test test-long test-all test-everything test-browser test-page page dashboard page-tools browser-tools lint bench sweep docs docs-serve clean
 
-demo: $(READY) $(if $(findstring --browser,$(DEMO_ARGS)),page)
+demo: $(READY) $(if $(findstring --browser,$(DEMO_ARGS)),page) $(if $(findstring --dashboard,$(DEMO_ARGS)),dashboard)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
 
 # $(call tests,MARKS,OTHERS): those tests, first the ones that may share the machine; all are run
@@ -59,15 +65,16 @@ test-all: $(READY)
 	@$(call tests,'long or not long',--ignore=$(BROWSER))
 
 # And the page's beside them: a browser that is waited for leaves its core to another test.
-test-everything: browser-tools $(READY) page
+test-everything: browser-tools $(READY) page dashboard
 	@$(call tests,'long or not long')
 
-# The page's units, then the page itself in headless Chromium.
+# The pages' units, then the pages themselves in headless Chromium.
 test-browser: browser-tools $(READY) test-page
 	@$(BOUNDED) $(BIN)/python -m pytest $(BROWSER) $(PYTEST_ARGS)
 
-test-page: page
+test-page: page dashboard
 	@cd $(PAGE) && npm run --silent kernel && npm run --silent test
+	@cd $(DASHBOARD) && npm run --silent test
 
 # Built anew only when something of it changed. Nothing else here needs Node.js.
 page: $(SITE)/index.html
@@ -78,9 +85,17 @@ $(SITE)/index.html: $(PAGE_SOURCES) $(NODE_MODULES)
 	@cd $(PAGE) && npm run --silent build
 	@rm -rf $(SITE)/index.html $(SITE) && mv $(PAGE)/build/site $(SITE)
 
-$(NODE_MODULES): $(PAGE)/package.json $(PAGE)/package-lock.json $(PAGE)/.npmrc
+dashboard: $(BOARD)/index.html
+
+$(BOARD)/index.html: $(DASHBOARD_SOURCES) $(DASHBOARD_MODULES)
 	$(needs_node)
-	@cd $(PAGE) && npm ci --loglevel=error --ignore-scripts
+	@cd $(DASHBOARD) && npm run --silent build
+	@rm -rf $(BOARD)/index.html $(BOARD) && mv $(DASHBOARD)/build/site $(BOARD)
+
+# What either is built with, as its own lock has it.
+%/node_modules/.package-lock.json: %/package.json %/package-lock.json %/.npmrc
+	$(needs_node)
+	@cd $* && npm ci --loglevel=error --ignore-scripts
 	@touch $@
 
 page-tools:
@@ -114,7 +129,7 @@ docs-serve: $(READY)
 	@PYTHONPATH=. $(BIN)/python -m mkdocs serve --strict --dev-addr 127.0.0.1:$(or $(DOCS_PORT),8000)
 
 clean:
-	rm -rf .venv demo-data build dist $(SITE) $(PAGE)/node_modules $(PAGE)/build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo-data build dist $(SITE) $(BOARD) $(addprefix $(PAGE)/,node_modules build) $(addprefix $(DASHBOARD)/,node_modules build) *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -1,9 +1,9 @@
-"""Builds the page into the package, where there is Node.js to build it; all else is in
+"""Builds both pages into the package, where there is Node.js to build them; all else is in
 pyproject.toml.
 
-A wheel or an sdist from a checkout has the page, whatever builds it. Without Node.js it is built
-all the same, with the page that lies there or none, and its daemons say what is missing. A page
-that cannot be built stops it. An sdist brings the page, not what it is built from.
+A wheel or an sdist from a checkout has the pages, whatever builds it. Without Node.js it is built
+all the same, with the pages that lie there or none, and its daemons say what is missing. A page
+that cannot be built stops it. An sdist brings the pages, not what they are built from.
 """
 
 import shutil
@@ -15,18 +15,23 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
-SITE = Path("daa_node/gateway/site")
+SITES = {
+    "page": ("wasm_worker", Path("daa_node/gateway/site")),
+    "dashboard": ("dashboard", Path("daa_node/api/dashboard")),
+}
 
 
-def make_page() -> None:
+def make_pages() -> None:
     """Raises SystemExit, after what went wrong was told."""
-    if not (ROOT / "wasm_worker" / "package.json").exists():
+    goals = [goal for goal, (of, _) in SITES.items() if (ROOT / of / "package.json").exists()]
+    if not goals:
         return
     if shutil.which("make") is None or make("page-tools") != 0:
-        print("no tools to build the page with: the package is built without making it anew")
+        print("no tools to build the pages with: the package is built without making them anew")
         return
-    if make("page") != 0:
-        raise SystemExit("the page could not be built: see above")
+    for goal in goals:
+        if make(goal) != 0:
+            raise SystemExit(f"the {goal} could not be built: see above")
 
 
 def make(goal: str) -> int:
@@ -34,13 +39,14 @@ def make(goal: str) -> int:
 
 
 class BuildPy(build_py):
-    """An editable install has the page of its checkout, when that has it."""
+    """An editable install has the pages of its checkout, when that has them."""
 
     def run(self) -> None:
         if not self.editable_mode:
-            make_page()
-            # setuptools never removes what an earlier build left there
-            shutil.rmtree(Path(self.build_lib) / SITE, ignore_errors=True)
+            make_pages()
+            for _, site in SITES.values():
+                # setuptools never removes what an earlier build left there
+                shutil.rmtree(Path(self.build_lib) / site, ignore_errors=True)
         super().run()
 
 
@@ -48,7 +54,7 @@ class Sdist(sdist):
     """What is installed from it needs no Node.js."""
 
     def run(self) -> None:
-        make_page()
+        make_pages()
         super().run()
 
 

@@ -7,11 +7,15 @@ from collections.abc import Callable
 
 from daa_node.api.audit import Deed
 from daa_node.api.command_routes import Commands, command_routes
+from daa_node.api.config import ApiConfig
+from daa_node.api.dashboard_routes import dashboard_routes
+from daa_node.api.description import description_route
 from daa_node.api.event_stream import EventStream
 from daa_node.api.handlers import Handlers
 from daa_node.api.history_routes import history_routes
 from daa_node.api.metrics import Facts
-from daa_node.api.operator_desk import OperatorDesk
+from daa_node.api.operator_desk import OperatorDesk, Transport
+from daa_node.api.public_desk import PublicDesk
 from daa_node.api.readiness import Condition
 from daa_node.api.reading_routes import Sources, reading_routes
 from daa_node.api.settings_routes import settings_routes
@@ -64,13 +68,28 @@ def set_operator_desk(
     kept = None if parts.history is None else parts.history.store
     routes = (
         *reading_routes(sources),
+        *dashboard_routes(api.dashboard),
         *command_routes(commands),
         *settings_routes(api.settings),
         *EventStream(parts.events, parts.entropy.bytes(4).hex()).routes(),
         *history_routes(kept, parts.offload, parts.keys.node_id),
     )
-    desk = OperatorDesk(api.tokens, routes, port, _audit(parts, api), parts.config.api.hosts)
+    routes = (*routes, description_route(routes))
+    config = parts.config.api
+    desk = OperatorDesk(
+        api.tokens, routes, port, _audit(parts, api), config.hosts, _transport(config)
+    )
     door.set_asking_desk(desk.answer)
+    if api.public is not None:
+        name = parts.genesis.job.name
+        public = PublicDesk(name, sources.status, lambda: why_not_ready() is None)
+        api.public.set_asking_desk(public.answer)
+
+
+def _transport(config: ApiConfig) -> Transport:
+    if config.behind_proxy:
+        return Transport.PROXY
+    return Transport.PLAIN if config.certificate is None else Transport.TLS
 
 
 def _audit(parts: NodeParts, api: OperatorApi) -> Callable[[Deed], None]:

@@ -18,7 +18,6 @@ from daa_node.checkpoints.config import StorageConfig
 from daa_node.chronicle.store import HistoryParts
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
-from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.config import NetworkConfig
@@ -42,6 +41,7 @@ from daa_node.seams import (
 )
 from daa_node.training.datasets.examples import Examples
 from daa_node.wire.http_messages import AskingDesk, Desk
+from daa_node.wire.page_files import Site
 
 
 class Control(Protocol):
@@ -75,17 +75,19 @@ class OperatorDoor(Protocol):
     def set_asking_desk(self, desk: AskingDesk) -> None: ...
 
     def standing(self) -> Mapping[str, Any]:
-        """`listens`, and how many `connections` it has."""
+        """`url`, `listens` or `failure`, and how many `connections` it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorApi:
-    """Its door, who may ask what there, and where is kept what was."""
+    """Its door, who may ask what there, where is kept what was, and the page that asks."""
 
     door: OperatorDoor
     tokens: Tokens
     write_audit: Callable[[str], None]  # one line
     settings: Settings
+    dashboard: Site
+    public: OperatorDoor | None = None  # where anybody is told how the network stands
 
 
 class KeyUse(Protocol):

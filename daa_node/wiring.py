@@ -469,6 +469,7 @@ class Wiring:
             copies=self.history.copies,
             trainer_pid=lambda: parts.trainer.pid,
             gateway=lambda: None if self._gateway is None else self._gateway.standing(),
+            api=lambda: None if parts.api is None else parts.api.door.standing(),
             reachability=self.relaying.standing,
             is_relayed=self.relaying.is_relayed,
             is_punched=self.relaying.is_punched,

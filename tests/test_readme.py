@@ -1,7 +1,7 @@
 """Every command of the README does what the README says, in its order, as it is written there.
 
 Two loopback addresses stand in for the two hosts. `make test` itself is the one command left out;
-the demo with a page is started in tests/browser.
+the demos with a page are started in tests/browser.
 """
 
 import os
@@ -139,6 +139,7 @@ def test_every_command_of_the_readme_is_tested_here() -> None:
     tested = {
         "make demo",
         "make demo DEMO_ARGS=--browser",
+        "make demo DEMO_ARGS=--dashboard",
         "make test",
         'export PATH="$PWD/.venv/bin:$PATH"',
         *section(

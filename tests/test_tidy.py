@@ -16,7 +16,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("daa_dag", "daa_consensus", "daa_node", "simnet")
 FOLDERS = (*PACKAGES, "handbook", "tests", "benchmarks", "wasm_worker/src")
-# the page's own sources; node_modules and what is built are not ours
+PAGES = ("wasm_worker", "dashboard")
+# the pages' own sources; node_modules and what is built are not ours
 PAGE_SOURCES = ("*.html", "*.ts", "src/*", "src/net/*", "kernels/*", "test/*")
 
 FUNCTION_LINES_MAX, ARGUMENTS_MAX, METHODS_MAX, MODULE_LINES_MAX = 70, 8, 20, 500
@@ -133,9 +134,13 @@ def modules() -> tuple[Module, ...]:
 
 @cache
 def page_files() -> tuple[tuple[str, str], ...]:
-    """(path, text) of what the page is made of, Python apart."""
-    page = ROOT / "wasm_worker"
-    files = [file for pattern in PAGE_SOURCES for file in sorted(page.glob(pattern))]
+    """(path, text) of what the pages are made of, Python apart."""
+    files = [
+        file
+        for page in PAGES
+        for pattern in PAGE_SOURCES
+        for file in sorted((ROOT / page).glob(pattern))
+    ]
     return tuple(
         (file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
         for file in files

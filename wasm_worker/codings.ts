@@ -52,7 +52,8 @@ export function writeTwins(folder: string): Weight {
   return { files, bytes, wireBytes };
 }
 
-export function codings(): Plugin {
+/** Stops a build whose files weigh more than `wireBytesMax`, each in its smallest coding. */
+export function codings(name = "page", wireBytesMax = WIRE_BYTES_MAX): Plugin {
   let folder = "";
   return {
     name: "codings",
@@ -63,14 +64,14 @@ export function codings(): Plugin {
     writeBundle() {
       const { files, bytes, wireBytes } = writeTwins(folder);
       const told = `${files} files, ${mb(bytes)}; on the wire ${mb(wireBytes)}`;
-      if (wireBytes > WIRE_BYTES_MAX) {
-        throw new Error(`the page is too heavy: ${told}, at most ${mb(WIRE_BYTES_MAX)}`);
+      if (wireBytes > wireBytesMax) {
+        throw new Error(`the ${name} is too heavy: ${told}, at most ${mb(wireBytesMax)}`);
       }
-      console.log(`page: ${told}`);
+      console.log(`${name}: ${told}`);
     },
   };
 }
 
 function mb(bytes: number): string {
-  return `${(bytes / 1e6).toFixed(1)} MB`;
+  return `${(bytes / 1e6).toFixed(bytes < 1e6 ? 2 : 1)} MB`;
 }

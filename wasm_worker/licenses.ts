@@ -38,13 +38,12 @@ function textsIn(folder: string): string {
     .map((name) => `${readFileSync(join(folder, name), "utf8").trim()}\n`).join("\n");
 }
 
-export function licenses(): Plugin {
+export function licenses(folder = import.meta.dirname, fileName = FILE): Plugin {
   return {
     name: "licenses",
     apply: "build",
     generateBundle() {
-      const source = licensesOf(import.meta.dirname);
-      this.emitFile({ type: "asset", fileName: FILE, source });
+      this.emitFile({ type: "asset", fileName, source: licensesOf(folder) });
     },
   };
 }

@@ -227,7 +227,7 @@ class HttpDoor:
                 if has_body and not self._manners.takes_bodies:
                     reply = self._refusal(413, "a request has no body here")
                 else:
-                    body = has_body, partial(_read_body, machine, stream, begun)
+                    body = has_body, partial(_read_body, machine, stream, request, begun)
                     reply = await self._desk(_visit(request, headers, visitor, body))
             except h11.RemoteProtocolError as fault:
                 if machine.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -303,9 +303,15 @@ async def _next_request(
 
 
 async def _read_body(
-    machine: h11.Connection, stream: trio.abc.Stream, begun: bytes, bytes_max: int
+    machine: h11.Connection,
+    stream: trio.abc.Stream,
+    request: h11.Request,
+    begun: bytes,
+    bytes_max: int,
 ) -> bytes | None:
     """All of it, or None if it has more. Raises h11.RemoteProtocolError and _GONE."""
+    if any(name == b"content-length" and int(value) > bytes_max for name, value in request.headers):
+        return None  # as it says itself
     held = bytearray(begun)
     with trio.fail_after(BODY_TIMEOUT_S):
         if machine.they_are_waiting_for_100_continue:

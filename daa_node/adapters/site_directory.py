@@ -1,11 +1,12 @@
-"""The page's built files, as a source tree or an installed package has them."""
+"""The built files of the two pages, as a source tree or an installed package has them."""
 
 from pathlib import Path
 
-from daa_node import gateway
+from daa_node import api, gateway
 from daa_node.wire.limits import MIB
 
 SITE = Path(gateway.__file__).parent / "site"  # where `make page` puts what it builds
+DASHBOARD = Path(api.__file__).parent / "dashboard"  # and `make dashboard`
 FILES_MAX = 1_000
 BYTES_MAX = 64 * MIB  # they stay in memory: a page of 20 MB, and its compressed twins
 

@@ -30,12 +30,27 @@ def open_tokens(directory: Path, entropy: Entropy) -> Tokens:
     )
 
 
+def read_token(directory: Path) -> str:
+    """The one that reads, as the node has made it. Raises UserError."""
+    path = directory / READ_NAME
+    found = _read(path)
+    if found is None:
+        raise UserError(f"there is no {path}: a node with `api.listen` makes it when it starts")
+    return found
+
+
 def _open(path: Path, entropy: Entropy) -> str:
+    found = _read(path)
+    return _make(path, entropy) if found is None else found
+
+
+def _read(path: Path) -> str | None:
+    """None where there is no file. Raises UserError for what is no token, or others may read."""
     try:
         # Not following a link: its target's mode is not what the operator looked at.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        return _make(path, entropy)
+        return None
     except OSError as fault:
         raise UserError(f"cannot read {path}: {fault.strerror}") from None
     try:

@@ -45,7 +45,7 @@ def deed_of(right: Right, visit: Visit, asked: Any, reply: Reply) -> Deed:
     words = reply.body.decode(errors="replace").strip() if reply.status >= 400 else ""
     return Deed(
         token=_NAMES[right],
-        visitor=visit.visitor,
+        visitor=visit.visitor[:PATH_CHARACTERS_MAX],
         method=visit.method[:PATH_CHARACTERS_MAX],
         path=visit.target[:PATH_CHARACTERS_MAX],
         asked=asked,

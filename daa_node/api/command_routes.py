@@ -41,17 +41,35 @@ class Commands:
 
 def command_routes(commands: Commands) -> tuple[Route, ...]:
     """Of one node."""
-    bare = {"drain": commands.drain, "pause": commands.pause, "resume": commands.resume}
+    bare = (
+        ("drain", commands.drain, "Finish the round, and stop."),
+        ("pause", commands.pause, "Finish the inner steps under way, and train no more."),
+        ("resume", commands.resume, "Train again, from the next round on."),
+    )
 
     async def approve(asked: Asked) -> Reply:
         return told(await commands.approve({"id": asked.body_as(Approval).id}))
 
     return (
         *(
-            Route("POST", f"/v1/{name}", Right.ADMIN, _doing(command), takes=Nothing)
-            for name, command in bare.items()
+            Route(
+                "POST",
+                f"/v1/{name}",
+                Right.ADMIN,
+                _doing(command),
+                takes=Nothing,
+                meaning=meaning,
+            )
+            for name, command, meaning in bare
         ),
-        Route("POST", "/v1/membership/approve", Right.ADMIN, approve, takes=Approval),
+        Route(
+            "POST",
+            "/v1/membership/approve",
+            Right.ADMIN,
+            approve,
+            takes=Approval,
+            meaning="Agree to a request about who votes.",
+        ),
     )
 
 

@@ -26,6 +26,7 @@ PAUSE_S = 0.05  # between two sends to one reader: a storm of events costs it tw
 BATCH_EVENTS_MAX = 256  # one send; whoever is further behind gets more of them
 FRAMES_KEPT_MAX = 512  # as many as fifty readers that are up to date look at
 RETRY_MS = 2_000
+EVENTS = "text/event-stream; charset=utf-8"
 _ID = re.compile(r"([0-9a-f]{8})-([0-9]{1,15})")
 
 
@@ -42,7 +43,16 @@ class EventStream:
         tail = Parameter(
             "tail", "how many of the newest events come first", 0, most=TAIL_EVENTS_MAX
         )
-        return (Route("GET", "/v1/events", Right.READ, self._answer, (tail,)),)
+        row = Route(
+            "GET",
+            "/v1/events",
+            Right.READ,
+            self._answer,
+            (tail,),
+            gives=EVENTS,
+            meaning="Events as they happen, after the one that the header Last-Event-ID names.",
+        )
+        return (row,)
 
     async def _answer(self, asked: Asked) -> Reply:
         if self.readers >= STREAMS_MAX:
@@ -61,7 +71,7 @@ class EventStream:
                 self.readers -= 1
 
         headers = (
-            ("Content-Type", "text/event-stream; charset=utf-8"),
+            ("Content-Type", EVENTS),
             ("X-Accel-Buffering", "no"),  # of a proxy in front of us
             *POLICY,
         )

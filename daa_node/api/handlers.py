@@ -72,6 +72,7 @@ class Live:
     copies: Callable[[], Mapping[str, Any]]  # of whole states, here and at others
     trainer_pid: Callable[[], int | None]
     gateway: Callable[[], Mapping[str, Any] | None]  # None: this node is none
+    api: Callable[[], Mapping[str, Any] | None]  # where its HTTP API is; None: it is off
     reachability: Callable[[], Mapping[str, Any]]  # of this node, by others' dials
     is_relayed: Callable[[PeerId], bool]  # whether our connection with it leads through a relay
     is_punched: Callable[[PeerId], bool]  # or through a hole that both ends have punched
@@ -128,6 +129,7 @@ class Handlers:
             "addresses": self._transport.addresses(),
             "reachability": live.reachability(),
             "gateway": live.gateway(),
+            "api": live.api(),
             "calibration": live.calibration(),
             "part": part_of(who.node_id, validators.now),
             "phase": live.phase(),

@@ -11,6 +11,8 @@ token learns no more than that somebody lives here. What may change the node is 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import assert_never
 
 import trio
 from pydantic import BaseModel
@@ -29,6 +31,14 @@ HTTP_PORT = 80  # a browser leaves it out
 _OWN_SITE = ("", "same-origin", "none")  # of Sec-Fetch-Site; none: a person typed the address
 
 
+class Transport(Enum):
+    """How a visitor's words come to us."""
+
+    PLAIN = "http"
+    TLS = "https"
+    PROXY = "https to a proxy, and from there http"
+
+
 class OperatorDesk:
     """Answers every visit; nothing that a visitor writes raises here."""
 
@@ -39,6 +49,7 @@ class OperatorDesk:
         port: Callable[[], int],
         audit: Callable[[Deed], None],
         hosts: tuple[str, ...] = (),
+        transport: Transport = Transport.PLAIN,
     ) -> None:
         """`port`: at which the door listens now. `hosts`: more of what a Host may be, exactly."""
         self._tokens = tokens
@@ -46,6 +57,7 @@ class OperatorDesk:
         self._port = port
         self._audit = audit
         self._hosts = hosts
+        self._transport = transport
         self.answers: Counter[int] = Counter()  # by status, since the start
 
     async def answer(self, visit: Visit) -> Reply:
@@ -103,10 +115,9 @@ class OperatorDesk:
         hosts = self._own_hosts()
         if visit.host.lower() not in hosts:
             return said(421, "this Host is none of ours: see api.hosts")
-        is_foreign = visit.origin != "" and visit.origin.lower() not in {
-            f"http://{host}" for host in hosts
-        }
-        if is_foreign or visit.sec_fetch_site.lower() not in _OWN_SITE:
+        is_foreign = visit.origin != "" and visit.origin.lower() not in self._own_origins(hosts)
+        is_elsewhere = visit.sec_fetch_site.lower() not in _OWN_SITE
+        if is_foreign or (is_elsewhere and not self._is_linked(visit)):
             return said(403, "no page of another site may ask here")
         _, mark, query = visit.target.partition("?")
         if "#" in visit.target or (mark and not is_query(query)):
@@ -114,10 +125,28 @@ class OperatorDesk:
             return said(400, words)
         return None
 
+    def _is_linked(self, visit: Visit) -> bool:
+        """Whether it asks for a page that is public, and tells another site nothing of us."""
+        route = self._table.at(visit.target).get(visit.method)
+        return route is not None and route.is_linked and route.right is Right.NOTHING
+
     def _own_hosts(self) -> set[str]:
         port = self._port()
         hosts = {*self._hosts, *(f"{name}:{port}" for name in LOOPBACK_NAMES)}
         return hosts | set(LOOPBACK_NAMES) if port == HTTP_PORT else hosts
+
+    def _own_origins(self, hosts: set[str]) -> set[str]:
+        """Of pages that we serve, or that the proxy before us does in our name."""
+        secure = {f"https://{host}" for host in hosts}
+        match self._transport:
+            case Transport.PLAIN:
+                return {f"http://{host}" for host in hosts}
+            case Transport.TLS:
+                return secure
+            case Transport.PROXY:
+                return secure | {f"http://{host}" for host in hosts - set(self._hosts)}
+            case _:
+                assert_never(self._transport)
 
 
 async def _answered(route: Route, asked: Asked) -> Reply:

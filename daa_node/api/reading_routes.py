@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daa_node.api.metrics import CONTENT_TYPE, Facts, Metrics
-from daa_node.api.replies import replied, said, told
+from daa_node.api.replies import TEXT, replied, said, told
 from daa_node.api.routes import Asked, Route
 from daa_node.api.tokens import Right
 from daa_node.wire.http_messages import Reply
@@ -40,13 +40,34 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
         return replied(200, metrics.text(await sources.facts()), CONTENT_TYPE)
 
     return (
-        Route("GET", "/livez", Right.NOTHING, livez),
-        Route("GET", "/readyz", Right.READ, readyz),
-        Route("GET", "/metrics", Right.READ, scrape),
-        Route("GET", "/v1/status", Right.READ, _telling(sources.status)),
-        Route("GET", "/v1/peers", Right.READ, _telling(sources.peers)),
-        Route("GET", "/v1/rounds", Right.READ, _telling(sources.rounds)),
-        Route("GET", "/v1/validators", Right.READ, _telling(sources.validators)),
+        Route(
+            "GET", "/livez", Right.NOTHING, livez, gives=TEXT, meaning="Whether the daemon lives."
+        ),
+        Route(
+            "GET",
+            "/readyz",
+            Right.READ,
+            readyz,
+            gives=TEXT,
+            meaning="Whether this node takes part; 503 says what is in its way.",
+        ),
+        Route(
+            "GET",
+            "/metrics",
+            Right.READ,
+            scrape,
+            gives=CONTENT_TYPE,
+            meaning="Metrics in Prometheus' text format.",
+        ),
+        *(
+            Route("GET", f"/v1/{name}", Right.READ, _telling(source), meaning=meaning)
+            for name, source, meaning in (
+                ("status", sources.status, "How this node stands."),
+                ("peers", sources.peers, "Whom it knows, and how they stand with it."),
+                ("rounds", sources.rounds, "The newest rounds, as far as they are in memory."),
+                ("validators", sources.validators, "Who votes, and what is asked of the set."),
+            )
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from daa_node.api.replies import JSON
 from daa_node.api.tokens import Right
 from daa_node.wire.http_messages import Reply, Visit
 
@@ -74,7 +75,10 @@ class Route:
     right: Right  # NOTHING: no token is asked for
     answer: Answer
     params: tuple[Parameter, ...] = ()
+    is_linked: bool = False  # a page without secrets: a link elsewhere may lead a browser to it
     takes: type[BaseModel] | None = None  # what its body is, as JSON; None: it has no body
+    gives: str = JSON  # the media type of what it answers when nothing is wrong
+    meaning: str = ""  # one sentence, for people who read the description
 
     @property
     def changes(self) -> bool:

@@ -13,6 +13,7 @@ from daa_node.api.tokens import Right
 from daa_node.wire.http_messages import Reply
 
 CHANGES_MAX = 16  # more than there are settings that may change
+Key = Annotated[str, StringConstraints(max_length=64)]  # it goes into the audit log as it came
 
 
 class Change(BaseModel):
@@ -20,7 +21,7 @@ class Change(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    changes: dict[str, int | float | None] = Field(min_length=1, max_length=CHANGES_MAX)
+    changes: dict[Key, int | float | None] = Field(min_length=1, max_length=CHANGES_MAX)
     digest: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
     confirm: bool = False
 
@@ -46,6 +47,13 @@ def settings_routes(settings: Settings) -> tuple[Route, ...]:
         return told({"schema_version": SCHEMA_VERSION, **answer})
 
     return (
-        Route("GET", "/v1/settings", Right.READ, read),
-        Route("POST", "/v1/settings", Right.ADMIN, change, takes=Change),
+        Route("GET", "/v1/settings", Right.READ, read, meaning="Each setting, and its origin."),
+        Route(
+            "POST",
+            "/v1/settings",
+            Right.ADMIN,
+            change,
+            takes=Change,
+            meaning="What a change of settings comes to and, if it is confirmed, that change.",
+        ),
     )

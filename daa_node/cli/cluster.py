@@ -19,6 +19,7 @@ from daa_node.adapters import control_socket
 from daa_node.adapters.key_files import load_keys
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.cli import identity, local
+from daa_node.cli.dashboard import address_of
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.free_ports import free_ports
 from daa_node.config_file import Override
@@ -98,15 +99,16 @@ class Cluster:
         self.daemons: list[Daemon] = []
         self.news: list[str] = []  # of daemons that fell and came back, not yet told
         self.page: str | None = None  # its address, while it is served
+        self.dashboard: str | None = None  # the same, with its token
         self._told_of_page = ""
         self._directories = directories
 
-    def start(self, page_port: int | None = None) -> None:
+    def start(self, page_port: int | None = None, with_dashboard: bool = False) -> None:
         """Spawn every daemon on a free port. Each ends when this process does.
 
-        The first one is a gateway if there is a port for its page.
+        The first one is a gateway if there is a port for its page, and may serve a dashboard.
         """
-        ports = free_ports(len(self._directories), but=page_port)
+        *ports, api_port = free_ports(len(self._directories) + 1, but=page_port)
         keys = [load_keys(directory / "keys") for directory in self._directories]
         addresses = [
             f"/ip4/127.0.0.1/tcp/{port}/p2p/{k.peer_id}"
@@ -114,8 +116,10 @@ class Cluster:
         ]
         for index, directory in enumerate(self._directories):
             others = [a for a in addresses if a != addresses[index]]
-            served = page_port if index == 0 else None
-            (directory / "config.yaml").write_text(settings(ports[index], others, served))
+            text = settings(ports[index], others, page_port if index == 0 else None)
+            if with_dashboard and index == 0:
+                text += f"api: {{listen: '127.0.0.1:{api_port}'}}\n"
+            (directory / "config.yaml").write_text(text)
             node_id = keys[index].node_id.hex()
             self.daemons.append(Daemon(directory, node_id, ports[index], _spawn(directory)))
 
@@ -138,6 +142,14 @@ class Cluster:
                     f"{took_s:.1f} s after it fell"
                 )
         self._tell_of_page()
+        self._tell_of_dashboard()
+
+    def _tell_of_dashboard(self) -> None:
+        first = self.daemons[0]
+        api = (first.status or {}).get("api")
+        if self.dashboard is None and api is not None and api["url"] is not None:
+            self.dashboard = address_of(DataDirectory(first.directory), api)
+            self.news.append(f"watch it in a browser of this machine: {self.dashboard}")
 
     def _tell_of_page(self) -> None:
         gateway = (self.daemons[0].status or {}).get("gateway")

@@ -32,6 +32,7 @@ from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.operator_door import DESCRIPTORS_MAX as API_DESCRIPTORS_MAX
+from daa_node.adapters.operator_door import PUBLIC_DESCRIPTORS_MAX
 from daa_node.adapters.service_manager import ServiceManager
 from daa_node.adapters.site_directory import SITE, read_site
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
@@ -52,7 +53,6 @@ from daa_node.config import NodeConfig
 from daa_node.config_file import Override
 from daa_node.errors import NodeError, StorageFailed, UserError
 from daa_node.gateway.front_desk import WITHOUT_PAGE
-from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.session import Local
 from daa_node.network.config import NetworkConfig
@@ -67,6 +67,7 @@ from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
+from daa_node.wire.page_files import Site
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
 SHOWN = {
@@ -359,7 +360,8 @@ class _Daemon:
         if self._door is not None:
             nursery.start_soon(self._door.run)
         if self._api is not None:
-            nursery.start_soon(self._api[0].run)
+            for door in self._api[0]:
+                nursery.start_soon(door.run)
 
     async def _obey_signals(self, at_once: trio.CancelScope) -> None:
         asked = False
@@ -392,6 +394,7 @@ def descriptors_max(config: NodeConfig, members: int) -> int:
     """Of sockets and files, all that this node may hold at once: 992 of 4 members as it comes."""
     visitors = GATEWAY_DESCRIPTORS_MAX if config.gateway.enabled else 0
     visitors += API_DESCRIPTORS_MAX if config.api.listen is not None else 0
+    visitors += PUBLIC_DESCRIPTORS_MAX if config.api.public_listen is not None else 0
     peers = sockets_max(_with_visitors(config), members)
     sockets = peers + BULK_SOCKETS_MAX + CLIENTS_MAX + visitors
     return sockets + FILES_MAX

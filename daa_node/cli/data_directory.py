@@ -10,6 +10,7 @@ D/network      the chain id all that is of   D/networks/     what it has of othe
 D/api-read.token, D/api-admin.token  0600: only where `api.listen` is set (see token_files)
 D/history/     rounds and contributions for years, where `history.enabled` is set
 D/traces.jsonl one round a line, rotated: only where `traces.file` is set
+D/dashboard.html  0600: leads a browser to the dashboard (see cli.dashboard)
 D/api-audit.jsonl  0600: what was asked of it there that may change it
 D/tags.json    names that its operator gave to vertices
 D/trusted      vertices that the chains of its networks must hold (see trusted)

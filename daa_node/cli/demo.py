@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,12 +17,26 @@ from typing import Any
 from daa_node.adapters.site_directory import SITE, read_site
 from daa_node.cli import report
 from daa_node.cli.cluster import Cluster, Daemon, prepare
+from daa_node.cli.dashboard import check_built, open_in_browser
+from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.demo_view import DemoView, merged_rounds, put_loss_curve, sent_per_node
 from daa_node.errors import UserError
-from daa_node.gateway.page_files import Site
+from daa_node.wire.page_files import Site
 
 POLL_S = 0.5
 DEMOS_DIRECTORY = Path("demo-data")
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What of it may be seen in a browser: the volunteers' page, at its port, and the dashboard."""
+
+    volunteers_port: int | None = None
+    dashboard: bool = False
+
+    @property
+    def are_any(self) -> bool:
+        return self.volunteers_port is not None or self.dashboard
 
 
 def run_demo(
@@ -29,28 +44,29 @@ def run_demo(
     rounds: int | None,
     root: Path | None,
     seed: int | None,
-    page_port: int | None,
+    pages: Pages,
     as_json: bool,
 ) -> None:
     """Raises UserError for whatever went wrong, after every daemon has ended."""
     started_s = time.monotonic()
-    if page_port is not None:
-        check_page(SITE, page_port)
+    if pages.volunteers_port is not None:
+        check_page(SITE, pages.volunteers_port)
+    if pages.dashboard:
+        check_built("--dashboard")
     cluster = prepare(root or _next_directory(), nodes, rounds, seed)
     say = report.note if as_json else report.put
     say(f"{len(cluster.genesis.body.validators)} daemons in {cluster.root}")
     stream = sys.stderr if as_json else sys.stdout
     with _interruptible(cluster):
         try:
-            cluster.start(page_port)
-            view = DemoView(cluster, stream)
+            cluster.start(pages.volunteers_port, pages.dashboard)
+            view, has_opened = DemoView(cluster, stream), False
             with view.open():
                 while not all(daemon.done for daemon in cluster.daemons):
-                    cluster.poll()
-                    view.show()
+                    has_opened = _watch(cluster, view, stream.isatty(), has_opened)
                     time.sleep(POLL_S)
                 view.finish()
-                if page_port is not None:
+                if pages.are_any:
                     _stay(cluster, view)
             codes = cluster.stop()
         finally:
@@ -85,8 +101,19 @@ def check_page(site: Path, port: int) -> None:
         ) from None
 
 
+def _watch(cluster: Cluster, view: DemoView, opens: bool, has_opened: bool) -> bool:
+    """Ask everybody and show it; whether the dashboard has been opened in a browser."""
+    cluster.poll()
+    view.show()
+    if cluster.dashboard is None or has_opened:
+        return has_opened
+    if opens:
+        open_in_browser(DataDirectory(cluster.daemons[0].directory), cluster.dashboard)
+    return True
+
+
 def _stay(cluster: Cluster, view: DemoView) -> None:
-    """The job is done: until Ctrl-C, whoever has the page open can go on."""
+    """The job is done: until Ctrl-C, whoever has a page open can go on."""
     cluster.news.append("the job is done; the page stays open until Ctrl-C")
     with suppress(KeyboardInterrupt):
         while True:

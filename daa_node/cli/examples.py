@@ -27,6 +27,7 @@ EXAMPLES: Mapping[str, str] = {
     "rounds": "daa-node rounds --since 7d --dir alice",
     "contributions": "daa-node contributions --csv --dir alice > contributions.csv",
     "logs": "daa-node logs --follow -n 20 --dir alice",
+    "dashboard": "daa-node dashboard --dir alice",
     "doctor": "daa-node doctor --dir alice",
     "drain": "daa-node drain --dir bob",
     "validators": "daa-node validators --dir alice",

@@ -15,6 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from daa_node import config as node_config
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
@@ -47,6 +49,7 @@ class LiveSettings:
         self._path = (config_path or directory.config).resolve()
         self._events = events
         self._offload = offload
+        self._turn = trio.Lock()  # between a digest that is right and the file that is written
 
     def reload(self) -> None:
         """Take over what may change; the rest waits for a restart. A file that is wrong is told."""
@@ -85,6 +88,12 @@ class LiveSettings:
         `digest` is that of the settings which the change was thought of for. Raises UserError for
         what cannot be, and StorageFailed.
         """
+        async with self._turn:
+            return await self._change(changes, digest, confirm)
+
+    async def _change(
+        self, changes: Mapping[str, Number], digest: str, confirm: bool
+    ) -> Mapping[str, Any]:
         text = await self._offload.run(self._text)
         if digest != _digest(text):
             raise UserError(f"{self._path} has changed since you read the settings: read them anew")

@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
+from daa_node.cli.dashboard_commands import dashboard_app
 from daa_node.cli.examples import show_examples
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.join_commands import join_app
-from daa_node.cli.options import HERE, Directory, Json, Which
+from daa_node.cli.options import HERE, Directory, Json, ShowDashboard, Which
 from daa_node.cli.past_commands import past_app
 from daa_node.cli.service import service_app
 from daa_node.cli.trainers import trainers_app
@@ -42,6 +43,7 @@ config_app = typer.Typer(no_args_is_help=True, help="Show the settings of a node
 app.add_typer(watch_app)
 app.add_typer(join_app)
 app.add_typer(past_app)
+app.add_typer(dashboard_app)
 app.add_typer(genesis_app, name="genesis")
 checkpoint_app.add_typer(history_app)
 app.add_typer(checkpoint_app, name="checkpoint")
@@ -254,18 +256,19 @@ def demo(
         int | None,
         typer.Option(min=1, max=65535, metavar="PORT", help="The same, on this port, not 8080."),
     ] = None,
+    dashboard: ShowDashboard = False,
     as_json: Json = False,
 ) -> None:
     """Train with a local cluster of real daemons.
 
     The text to learn comes with the package. Ctrl-C stops the demo. With --dir, the same command
     goes on where it stopped. With --browser, one of the daemons is a gateway: open the address that
-    the demo prints in a browser of this machine.
+    the demo prints in a browser of this machine. With --dashboard, one of them shows what it does.
     """
-    from daa_node.cli.demo import run_demo
+    from daa_node.cli.demo import Pages, run_demo
 
     page_port = browser_port or (8080 if browser else None)
-    run_demo(nodes, rounds, directory, seed, page_port, as_json)
+    run_demo(nodes, rounds, directory, seed, Pages(page_port, dashboard), as_json)
 
 
 @app.command()

@@ -9,6 +9,9 @@ Directory = Annotated[
     Path, typer.Option("--dir", metavar="D", help="The node's directory.", show_default=True)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+ShowDashboard = Annotated[
+    bool, typer.Option("--dashboard", help="Serve the operator's dashboard, until Ctrl-C.")
+]
 Which = Annotated[
     str,
     typer.Argument(

@@ -76,6 +76,10 @@ def status(root: Path, as_json: bool) -> None:
         report.put(f"gateway     {gateway['url'] or closed}")
         there = gateway["volunteers"]
         report.put(f"volunteers  {there['sessions']} of {there['sessions_max']}")
+    api = answer["api"]
+    if api is not None:
+        closed = f"closed: {api['failure'] or 'it opens in a moment'}"
+        report.put(f"api         {api['url'] or closed}; `daa-node dashboard` opens its page")
     if answer["alarm"] is not None:
         report.put(f"ALARM       {answer['alarm']}")
     for what in answer["damaged"][:DAMAGED_SHOWN]:

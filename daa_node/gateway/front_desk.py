@@ -17,10 +17,10 @@ import trio
 from daa_dag.ids import ChainId, NodeId
 from daa_node.gateway.config import GatewayConfig
 from daa_node.gateway.dialling import dialable, origins
-from daa_node.gateway.page_files import ASKED_AGAIN, Site, SiteFile
 from daa_node.seams import Address, PeerId
 from daa_node.wire.http_messages import Headers, Reply, Visit
 from daa_node.wire.listening import LOOPBACK_NAMES
+from daa_node.wire.page_files import ASKED_AGAIN, Site, file_reply
 from daa_node.wire.protocols import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 
 SCHEMA_VERSION = 1
@@ -73,19 +73,7 @@ class FrontDesk:
         found = self._site.find(path) if path.startswith("/") else None
         if found is None:
             return self._refusal(404, "no such page\n")
-        return self._file(found, visit)
-
-    def _file(self, found: SiteFile, visit: Visit) -> Reply:
-        chosen = found.best_for(visit.accept_encoding)
-        more: Headers = (("ETag", chosen.etag),)
-        if len(found.codings) > 1:
-            more += (("Vary", "Accept-Encoding"),)
-        if _names(visit.if_none_match, chosen.etag):
-            headers = (("Cache-Control", found.cache_control), *more, *self._policy)
-            return Reply(304, headers, b"")
-        if chosen.coding:
-            more += (("Content-Encoding", chosen.coding),)
-        return self._reply(200, chosen.body, found.content_type, found.cache_control, more)
+        return file_reply(found, visit, self._policy)
 
     def _refusal(self, status: int, words: str, more: Headers = ()) -> Reply:
         return self._reply(status, words.encode(), "text/plain; charset=utf-8", "no-store", more)
@@ -146,9 +134,3 @@ def _policy(connect_to: tuple[str, ...]) -> Headers:
         ("X-Content-Type-Options", "nosniff"),
         ("Referrer-Policy", "no-referrer"),
     )
-
-
-def _names(if_none_match: str, etag: str) -> bool:
-    """Whether a browser holds it already (RFC 9110, 13.1.2: weakly compared)."""
-    held = [name.strip().removeprefix("W/") for name in if_none_match.split(",")]
-    return etag in held or held == ["*"]

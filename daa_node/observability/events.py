@@ -34,7 +34,7 @@ TRACES_FAILED = EventName("traces_failed")  # error: some are lost; said once
 HISTORY_SET_ASIDE = EventName("history_set_aside")  # why: and where it lies
 # token, visitor, asked, body, status, outcome: what may change this node, see the audit log
 API_COMMANDED = EventName("api_commanded")
-PAGE_MISSING = EventName("page_missing")  # detail: the gateway serves no page, and what to do
+PAGE_MISSING = EventName("page_missing")  # detail: a page is not served, and what to do
 # where, error, count: a mistake of ours, told every ten minutes
 VISIT_FAILED = EventName("visit_failed")
 # Volunteers

@@ -18,7 +18,6 @@ from daa_node.cli.free_ports import free_ports
 from daa_node.errors import Unavailable
 from daa_node.gateway.config import GatewayConfig
 from daa_node.gateway.front_desk import Facts, FrontDesk
-from daa_node.gateway.page_files import Site
 from daa_node.gateway.task_desk import Evidence
 from daa_node.gateway.task_giver import Source
 from daa_node.gateway.volunteers import Surroundings, Volunteers, door_for_both
@@ -27,6 +26,7 @@ from daa_node.network.config import NetworkConfig
 from daa_node.observability.events import EventLog
 from daa_node.seams import BlobStore, PeerId
 from daa_node.wire import protocols
+from daa_node.wire.page_files import Site
 
 CHAIN = ChainId(b"c" * 32)
 STARTED_S = 60.0

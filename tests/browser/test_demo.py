@@ -1,25 +1,34 @@
-"""The demo with a page: as the README starts it, up to the page's address, and until Ctrl-C."""
+"""The demo with both pages: as the README starts it, up to their addresses, and until Ctrl-C."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from daa_node.cli.free_ports import free_ports
 
 ROOT = Path(__file__).parents[2]
+GLANCE = ROOT / "dashboard/test/glance.js"
+GLANCE_S_MAX = 300
 
 
-def test_the_demo_tells_where_the_page_is_and_serves_it_until_ctrl_c(tmp_path: Path) -> None:
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    assert found, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
+    return found
+
+
+def test_the_demo_tells_where_its_pages_are_and_serves_them_until_ctrl_c(tmp_path: Path) -> None:
     [port] = free_ports(1)
-    arguments = f"--browser --browser-port {port} --rounds 1 --nodes 1 --dir {tmp_path / 'd'}"
+    arguments = f"--browser --dashboard --browser-port {port} --rounds 1 --nodes 1"
     # -o: the virtual environment is this one, set up already
     demo = subprocess.Popen(
         ["make", "-o", ".venv/.ready", "demo", f"BIN={Path(sys.executable).parent}"]
-        + [f"DEMO_ARGS={arguments}"],
+        + [f"DEMO_ARGS={arguments} --dir {tmp_path / 'd'}"],
         cwd=ROOT,
         env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
         stdout=subprocess.PIPE,
@@ -41,6 +50,27 @@ def test_the_demo_tells_where_the_page_is_and_serves_it_until_ctrl_c(tmp_path: P
             assert b"<html" in answer.read()
         with urlopen(f"{address}gateway.json", timeout=60) as answer:
             assert json.load(answer)["height"] == 1
+        (watched,) = [line.split()[-1] for line in told if line.startswith("watch it in a browser")]
+        dashboard, _, token = watched.partition("#token=")
+        with urlopen(dashboard, timeout=60) as answer:
+            assert b"dashboard/index-" in answer.read()
+        glanced = subprocess.run(
+            ["node", str(GLANCE), watched, chromium()],
+            capture_output=True,
+            text=True,
+            timeout=GLANCE_S_MAX,
+        )
+        assert glanced.returncode == 0, glanced.stderr
+        assert json.loads(glanced.stdout) == {
+            "link": "Live",
+            "now": "The job is done",
+            "contributed": "This node",
+            "checkpoints": ["1", "0"],
+            "complaints": [],
+        }
+        asked = Request(f"{dashboard}v1/status", headers={"Authorization": f"Bearer {token}"})
+        with urlopen(asked, timeout=60) as answer:
+            assert json.load(answer)["api"]["url"] == dashboard
     finally:
         os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
         told += demo.stdout.readlines()

@@ -13,14 +13,15 @@ import pytest
 from tests.daa_node.cli.test_daemon import network, running, until
 
 ROOT = Path(__file__).parents[2]
-SITE = "daa_node/gateway/site/"
+SITE, DASHBOARD = "daa_node/gateway/site/", "daa_node/api/dashboard/"
 OURS = ("daa_dag", "daa_consensus", "daa_node", "simnet", "configs", "wasm_worker")
 FILES = ("Makefile", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 def checkout(folder: Path, *, site: bool) -> Path:
-    """What of this tree a wheel is built from, with or without the page built in it."""
-    left_out = [".*", "node_modules", "build", "__pycache__", *([] if site else ["site"])]
+    """What of this tree a wheel is built from, with or without the pages built in it."""
+    pages = [] if site else ["site", "dashboard"]
+    left_out = [".*", "node_modules", "build", "__pycache__", *pages]
     for name in OURS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(*left_out))
     for name in FILES:
@@ -60,6 +61,7 @@ def test_the_page_of_a_wheel_is_whole_and_served(
     installed = wheel_of(tree)
     built = {path.relative_to(tree / SITE) for path in (tree / SITE).rglob("*")}
     assert {path.relative_to(installed / SITE) for path in (installed / SITE).rglob("*")} == built
+    assert (installed / DASHBOARD / "index.html").exists()
     assert Path("pyodide/pyodide.asm.wasm.br") in built
     (installed / SITE / "told.txt").write_text("by the page of the wheel")
     monkeypatch.chdir(tmp_path)  # Python looks there first
@@ -77,5 +79,6 @@ def test_the_page_of_a_wheel_is_whole_and_served(
 
 def test_without_node_a_wheel_is_built_without_the_page(tmp_path: Path, without_node: None) -> None:
     installed = wheel_of(checkout(tmp_path / "tree", site=False))
-    assert (installed / "daa_node/gateway/page_files.py").exists()
+    assert (installed / "daa_node/wire/page_files.py").exists()
     assert not (installed / SITE).exists()
+    assert not (installed / DASHBOARD).exists()

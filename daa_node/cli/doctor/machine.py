@@ -31,6 +31,8 @@ async def look_at_ports(scene: Scene) -> list[Finding]:
     doors = [config.gateway.listen] if config.gateway.enabled else []
     if config.api.listen is not None:
         doors.append(config.api.listen)
+    if config.api.public_listen is not None:
+        doors.append(config.api.public_listen)
     addresses = list(config.network.listen)
     for door in doors:
         host, port = split_listen(door)

@@ -1,8 +1,7 @@
 """The operator's API through real sockets: hostile clients hurt nobody but themselves."""
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import ssl
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,69 +18,17 @@ from daa_node.adapters.http_door import (
     REQUESTS_MAX,
     RETRY_S_MIN,
 )
-from daa_node.adapters.operator_door import SOCKETS_MAX, operator_door
-from daa_node.api.event_stream import STREAMS_MAX, EventStream
+from daa_node.adapters.operator_door import SOCKETS_MAX, public_door
+from daa_node.api.event_stream import STREAMS_MAX
+from daa_node.api.public_desk import PublicDesk
 from daa_node.api.replies import POLICY
 from daa_node.observability.events import DECISION, EventLog
-from tests.daa_node.adapters.http_asking import asked, connected
-from tests.daa_node.api.operator_desks import STATUS, TOKENS, Done, operator_desk
+from tests.daa_node.adapters.certificates import make_certificate
+from tests.daa_node.adapters.http_asking import asked
+from tests.daa_node.adapters.operator_doors import TOKEN, Opened, opened
+from tests.daa_node.api.operator_desks import STATUS, TOKENS, operator_desk
 
 IDLE = 500
-TOKEN = f"Authorization: Bearer {TOKENS.read}\r\n".encode()
-ADMIN = f"Authorization: Bearer {TOKENS.admin}\r\nContent-Type: application/json\r\n".encode()
-
-
-class Opened:
-    """A door that runs, and what it told."""
-
-    def __init__(self, listen: str = "127.0.0.1:0") -> None:
-        self.events = EventLog(lambda: 0)
-        self.door = operator_door(listen, self.events, Shortage(), Random(1))
-        self.done = Done()
-        followed = EventStream(self.events, "1f00c2ab").routes()
-        desk = operator_desk(lambda: self.port, done=self.done, more=followed)
-        self.door.set_asking_desk(desk.answer)
-
-    @property
-    def port(self) -> int:
-        return int(self.door.standing()["listens"].rpartition(":")[2])
-
-    async def until_told(self, name: str) -> dict[str, Any]:
-        while not self.events.counts[name]:
-            await trio.testing.wait_all_tasks_blocked()
-        return [event for event in self.events.tail() if event["name"] == name][-1]
-
-    async def connect(self, local: str = "127.0.0.1") -> trio.SocketStream:
-        return await connected(self.port, local)
-
-    def get(self, path: str = "/v1/status", head: bytes = TOKEN, last: bool = True) -> bytes:
-        words = f"GET {path} HTTP/1.1\r\nHost: localhost:{self.port}\r\n".encode() + head
-        return words + (b"Connection: close\r\n\r\n" if last else b"\r\n")
-
-    def post(self, head: bytes, path: str = "/v1/pause", last: bool = True) -> bytes:
-        """A head, without what it announces of a body."""
-        return self.get(path, ADMIN + head, last).replace(b"GET", b"POST", 1)
-
-    async def ask(self, request: bytes) -> bytes:
-        """All that it says until it hangs up; b"reset" at the end if it does so rudely."""
-        return await asked(self.port, request)
-
-    async def check_alive(self) -> None:
-        answer = await self.ask(self.get())
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        assert json.loads(answer.partition(b"\r\n\r\n")[2]) == STATUS
-        assert not self.events.counts["visit_failed"]
-        assert not self.events.counts["api_failed"]
-
-
-@asynccontextmanager
-async def opened() -> AsyncIterator[Opened]:
-    subject = Opened()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(subject.door.run)
-        await subject.until_told("api_opened")
-        yield subject
-        nursery.cancel_scope.cancel()
 
 
 def hostile(subject: Opened) -> dict[str, tuple[bytes, bytes]]:
@@ -249,7 +196,9 @@ async def heard(stream: trio.SocketStream, word: bytes) -> bytes:
     return said
 
 
-async def test_fifty_programs_follow_the_events_and_a_hundred_who_idle_drive_none_out() -> None:
+async def test_fifty_programs_follow_the_events_and_whoever_idles_drives_none_out(
+    mock_clock: trio.testing.MockClock,  # it stands: nobody is too late, and a hundred come at once
+) -> None:
     async with opened() as subject, trio.open_nursery() as nursery:
         streams = []
         for _ in range(50):
@@ -264,7 +213,7 @@ async def test_fifty_programs_follow_the_events_and_a_hundred_who_idle_drive_non
             async with await subject.connect("127.0.0.3"):
                 await trio.sleep_forever()
 
-        for _ in range(100):
+        for _ in range(SOCKETS_MAX + 10):
             nursery.start_soon(sit)
         while subject.door.standing()["connections"] < 50 + SOCKETS_MAX:
             await trio.testing.wait_all_tasks_blocked(0.01)
@@ -380,3 +329,48 @@ async def test_a_mistake_of_ours_costs_one_visit_and_is_told() -> None:
             told = await subject.until_told("visit_failed")
         assert (told["where"], "planted" in told["error"]) == ("api", True)
         assert b" 200 " in await subject.ask(subject.get())
+
+
+async def test_with_a_certificate_it_speaks_https_and_nothing_else(tmp_path: Path) -> None:
+    certificate, name = make_certificate(tmp_path), "node.example:9180"
+    async with opened(certificate, (name,)) as subject:
+        assert subject.events.tail()[0]["url"] == f"https://node.example:{subject.port}/"
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        for origin, status in [(f"https://{name}", b"200"), (f"http://{name}", b"403")]:
+            head = TOKEN + f"Origin: {origin}\r\n".encode()
+            request = subject.get(head=head).replace(
+                f"localhost:{subject.port}".encode(), name.encode(), 1
+            )
+            stream = trio.SSLStream(
+                await subject.connect(),
+                trusted,
+                server_hostname="node.example",
+                https_compatible=True,
+            )
+            await stream.send_all(request)
+            assert (await stream.receive_some(1 << 16)).startswith(b"HTTP/1.1 " + status)
+            await trio.aclose_forcefully(stream)
+        assert b"HTTP/1.1" not in await subject.ask(subject.get())
+        assert not subject.events.counts["visit_failed"]
+
+
+async def test_anybody_is_answered_at_the_public_door_and_by_no_token() -> None:
+    events = EventLog(lambda: 0)
+    door = public_door("127.0.0.1:0", events, Shortage(), Random(1))
+
+    async def status() -> dict[str, Any]:
+        return dict(STATUS)
+
+    door.set_asking_desk(PublicDesk("ours", status, lambda: True).answer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(door.run)
+        while door.standing()["listens"] is None:
+            await trio.testing.wait_all_tasks_blocked()
+        port = int(door.standing()["listens"].rpartition(":")[2])
+        for path, status_line in [("/", b"200"), ("/status.json", b"200"), ("/v1/status", b"404")]:
+            words = f"GET {path} HTTP/1.1\r\nHost: any\r\n".encode() + TOKEN
+            answer = await asked(port, words + b"Connection: close\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 " + status_line)
+        body = b"POST / HTTP/1.1\r\nHost: any\r\nContent-Length: 2\r\n\r\n{}"
+        assert (await asked(port, body)).startswith(b"HTTP/1.1 413")
+        nursery.cancel_scope.cancel()

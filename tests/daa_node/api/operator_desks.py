@@ -6,7 +6,7 @@ from typing import Any
 from daa_node.api.audit import Deed
 from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.metrics import Facts
-from daa_node.api.operator_desk import OperatorDesk
+from daa_node.api.operator_desk import OperatorDesk, Transport
 from daa_node.api.reading_routes import Sources, reading_routes
 from daa_node.api.routes import Route
 from daa_node.api.tokens import Tokens
@@ -90,10 +90,23 @@ def operator_desk(
     more: tuple[Route, ...] = (),
     audit: Callable[[Deed], None] = lambda _: None,
     done: Done | None = None,
+    transport: Transport = Transport.PLAIN,
 ) -> OperatorDesk:
     """`more`: rows beside those of every node."""
-    routes = (
+    return OperatorDesk(
+        TOKENS, rows(peers, why_not_ready, done, more), port, audit, hosts, transport
+    )
+
+
+def rows(
+    peers: Any = _peers,
+    why_not_ready: Callable[[], str | None] = lambda: None,
+    done: Done | None = None,
+    more: tuple[Route, ...] = (),
+) -> tuple[Route, ...]:
+    """Those of every node, and `more`."""
+    return (
         *reading_routes(Sources(_status, peers, _rounds, _validators, why_not_ready, _facts)),
         *command_routes((done or Done()).commands()),
+        *more,
     )
-    return OperatorDesk(TOKENS, (*routes, *more), port, audit, hosts)

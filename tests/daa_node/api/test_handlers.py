@@ -138,6 +138,7 @@ class Daemon:
             copies=lambda: {"wanted": 3, "states": []},
             trainer_pid=nothing,
             gateway=nothing,
+            api=nothing,
             reachability=dict,
             is_relayed=lambda _: False,
             is_punched=lambda _: False,

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_node.api.operator_desk import ANSWER_TIMEOUT_S, OperatorDesk
+from daa_node.api.operator_desk import ANSWER_TIMEOUT_S, OperatorDesk, Transport
 from daa_node.api.readiness import Condition
 from daa_node.api.replies import POLICY, told
 from daa_node.api.routes import Asked, Parameter, Route
@@ -106,6 +106,25 @@ async def test_a_page_of_our_own_and_a_typed_address_are_not() -> None:
     assert (await ask("/v1/status", origin="http://localhost:9180")).status == 200
     assert (await ask("/v1/status", sec_fetch_site="none")).status == 200
     assert (await ask("/v1/status", sec_fetch_site="same-origin")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("transport", "origin", "status"),
+    [
+        (Transport.TLS, "https://node.example", 200),
+        (Transport.TLS, "https://localhost:9180", 200),
+        (Transport.TLS, "http://node.example", 403),
+        (Transport.PROXY, "https://node.example", 200),
+        (Transport.PROXY, "http://node.example", 403),
+        (Transport.PROXY, "http://localhost:9180", 200),
+        (Transport.PLAIN, "https://node.example", 403),
+    ],
+)
+async def test_a_page_of_our_own_came_as_everything_of_ours_comes(
+    transport: Transport, origin: str, status: int
+) -> None:
+    desk = operator_desk(hosts=("node.example",), transport=transport)
+    assert (await ask("/v1/status", desk, host="node.example", origin=origin)).status == status
 
 
 async def test_a_token_in_the_address_opens_nothing() -> None:

@@ -45,6 +45,7 @@ async def test_the_read_token_reads_them_and_the_admin_one_changes_them() -> Non
         {"changes": {}, "digest": DIGEST},
         {"changes": {"a": "9"}, "digest": DIGEST},
         {"changes": {"a": True}, "digest": DIGEST},
+        {"changes": {"a" * 65: 1}, "digest": DIGEST},
         {"changes": {"a": [1]}, "digest": DIGEST},
         {"changes": {str(k): 1 for k in range(17)}, "digest": DIGEST},
         {"changes": [["a", 1]], "digest": DIGEST},

@@ -132,6 +132,7 @@ def test_the_page_learns_where_to_dial_and_status_tells_where_it_is(gateway: Pat
     assert 0 < told["height"] <= standing(gateway)["height"]
     shown = daa_node("status", "--dir", gateway).stdout
     assert f"gateway     {said['gateway']['url']}" in shown
+    assert f"api         {said['api']['url']}; `daa-node dashboard`" in shown
     host, _, port = told["dial"][0].split("/")[2:5]
     with socket.create_connection((host, int(port)), 10) as libp2p:  # a WebSocket is there
         libp2p.sendall(UPGRADE)

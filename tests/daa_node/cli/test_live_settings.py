@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from daa_node.cli import identity
 from daa_node.cli.data_directory import DataDirectory
@@ -19,6 +20,7 @@ TEXT = "# mine\nlog:\n  files_max: 5  # enough\nrole: edge\n"
 
 class Inline:
     async def run(self, work: Callable[[], Any]) -> Any:
+        await trio.lowlevel.checkpoint()  # as where a thread does it
         return work()
 
 
@@ -122,3 +124,20 @@ async def test_what_cannot_be_is_refused_and_nothing_is_written(
         await subject.live.change(changes, digest, confirm=True)
     assert subject.file.read_text() == TEXT
     assert os.listdir(tmp_path) == ["config.yaml"]
+
+
+async def test_of_two_changes_at_once_one_is_told_to_read_anew(tmp_path: Path) -> None:
+    subject, refused = Subject(tmp_path), list[str]()
+    digest = (await subject.live.told())["digest"]
+
+    async def change(key: str, value: float) -> None:
+        try:
+            await subject.live.change({key: value}, digest, confirm=True)
+        except UserError as fault:
+            refused.append(str(fault))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change, "log.files_max", 8)
+        nursery.start_soon(change, "storage.bytes_max", 6_000_000_000)
+    (words,) = refused
+    assert "has changed since" in words

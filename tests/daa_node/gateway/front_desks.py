@@ -3,8 +3,8 @@
 from daa_dag.ids import ChainId, NodeId
 from daa_node.gateway.config import GatewayConfig
 from daa_node.gateway.front_desk import Facts, FrontDesk
-from daa_node.gateway.page_files import Site
 from daa_node.seams import Address, PeerId
+from daa_node.wire.page_files import Site
 
 PEER = PeerId("12D3KooWK99VoVxNE7XzyBwXEzW7xhK7Gpv85r9F3V3fyKSUKPH5")
 ADDRESSES = (

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from daa_node.gateway.config import GatewayConfig
 from daa_node.gateway.front_desk import FRESH_S, FrontDesk
-from daa_node.gateway.page_files import Site
 from daa_node.wire.http_messages import Reply, Visit
+from daa_node.wire.page_files import Site
 from tests.daa_node.gateway.front_desks import ADDRESSES, BIG, FILES, PEER, front_desk
 
 SECURE = GatewayConfig(

@@ -1,5 +1,6 @@
-"""The page's files, as they are answered: the type, how long to keep it, and in which codings.
+"""A page's files, as they are answered: the type, how long to keep it, and in which codings.
 
+The volunteers' page and the operator's dashboard are two such sites, each with a policy of its own.
 A path is looked up whole in a table of the files that were read at the start. So there is no way
 out of the site, and nothing to list; a rebuilt page is served after a restart.
 """
@@ -9,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daa_dag.ids import digest_of
+from daa_node.wire.http_messages import Headers, Reply, Visit
 
 INDEX = "index.html"
 KEPT_FOREVER = "public, max-age=31536000, immutable"
 ASKED_AGAIN = "no-cache"  # kept, and compared by ETag
 # Vite's own form: a name changes when its content does
-_HASHED = re.compile(r"assets/.+-[A-Za-z0-9_-]{8}\.[a-z0-9]+")
+_HASHED = re.compile(r"(?:assets|dashboard)/.+-[A-Za-z0-9_-]{8}\.[a-z0-9]+")
 _CODINGS = {"br": ".br", "gzip": ".gz"}  # the best first
 _TYPES = {
     "css": "text/css; charset=utf-8",
@@ -73,6 +75,20 @@ class Site:
         return self._files.get(INDEX if path == "/" else path[1:])
 
 
+def file_reply(found: SiteFile, visit: Visit, policy: Headers) -> Reply:
+    """In the best coding that the visitor takes; without a body if it holds the file already."""
+    chosen = found.best_for(visit.accept_encoding)
+    headers: Headers = (("Cache-Control", found.cache_control), ("ETag", chosen.etag))
+    if len(found.codings) > 1:
+        headers += (("Vary", "Accept-Encoding"),)
+    if _names(visit.if_none_match, chosen.etag):
+        return Reply(304, (*headers, *policy), b"")
+    if chosen.coding:
+        headers += (("Content-Encoding", chosen.coding),)
+    of_body = (("Content-Type", found.content_type), ("Content-Length", str(len(chosen.body))))
+    return Reply(200, (*of_body, *headers, *policy), chosen.body)
+
+
 def _site_file(path: str, files: Mapping[str, bytes]) -> SiteFile:
     coded = [
         _coded(coding, files[path + ending])
@@ -104,3 +120,9 @@ def _accepted(accept_encoding: str) -> set[str]:
         if not (quality and quality.strip("0.") == ""):
             accepted.add(name.strip().lower())
     return accepted
+
+
+def _names(if_none_match: str, etag: str) -> bool:
+    """Whether a browser holds it already (RFC 9110, 13.1.2: weakly compared)."""
+    held = [name.strip().removeprefix("W/") for name in if_none_match.split(",")]
+    return etag in held or held == ["*"]

@@ -1,0 +1,118 @@
+/**
+ * The other nodes: who is here, how each is reached, how far away it is, and why one is gone.
+ *
+ * Roles are written out: on a narrow screen rows are blocks, and a browser forgets what they were.
+ */
+
+import { Card, Empty } from "./card";
+import type { Peer } from "./facts";
+import type { Gone, State } from "./state";
+import { count, NOTHING, seconds, short } from "./words";
+
+const RTT_MS_SHOWN_MIN = 20; // on one machine all are near, and look so
+
+const COLUMNS = ["Node", "Now", "Reached", "Round trip", "Height", "Standing here"];
+
+export function PeersCard({ state, nowS }: { state: State; nowS: number }) {
+  const peers = [...state.peers ?? []].sort(
+    (a, b) => Number(b.connected) - Number(a.connected)
+      || (a.node_id ?? a.peer_id).localeCompare(b.node_id ?? b.peer_id),
+  );
+  const farthestMs = Math.max(RTT_MS_SHOWN_MIN, ...peers.map(({ rtt_ms: ms }) => ms ?? 0));
+  const here = peers.filter(({ connected }) => connected).length;
+  return (
+    <Card
+      id="nodes" title="Nodes"
+      aside={peers.length === 0 ? undefined : `${here} of ${peers.length} connected`}
+    >
+      {peers.length === 0
+        ? <Empty>Each node that this one meets stands here: how it is reached, how far away it is,
+          and how it does its work.</Empty>
+        : (
+          <table class="nodes" role="table">
+            <thead role="rowgroup">
+              <tr role="row">
+                {COLUMNS.map((name) => (
+                  <th key={name} scope="col" role="columnheader">{name}</th>
+                ))}
+              </tr>
+            </thead>
+            <tbody role="rowgroup">
+              {peers.map((peer) => (
+                <Row
+                  key={peer.peer_id} peer={peer} farthestMs={farthestMs}
+                  why={whyGone(peer, state.gone.get(peer.peer_id), nowS)}
+                />
+              ))}
+            </tbody>
+          </table>
+        )}
+    </Card>
+  );
+}
+
+function Row({ peer, farthestMs, why }: { peer: Peer; farthestMs: number; why: string }) {
+  const id = peer.node_id ?? peer.peer_id;
+  return (
+    <tr role="row" class={peer.connected ? "" : "gone"}>
+      <th scope="row" role="rowheader">
+        <code title={id}>{short(peer.node_id ?? peer.peer_id.slice(-8))}</code>
+        <small>{peer.part ?? "not known"}</small>
+      </th>
+      <td role="cell" data-label="Now">
+        <span class={`mark ${peer.connected ? "good" : "bad"}`}>
+          {peer.connected ? "connected" : "gone"}
+        </span>
+        {!peer.connected && (
+          <small>{why}</small>
+        )}
+      </td>
+      <td role="cell" data-label="Reached">{wayTo(peer)}</td>
+      <td role="cell" data-label="Round trip">
+        <RoundTrip ms={peer.connected ? peer.rtt_ms : null} farthestMs={farthestMs} />
+      </td>
+      <td role="cell" data-label="Height" class="figure">{peer.height ?? NOTHING}</td>
+      <td role="cell" data-label="Standing here"><Standing peer={peer} /></td>
+    </tr>
+  );
+}
+
+function whyGone(peer: Peer, gone: Gone | undefined, nowS: number): string {
+  if (gone === undefined) return `no connection, seen ${seconds(peer.last_seen_s)} ago`;
+  return `${gone.why}, ${seconds(Math.max(0, nowS - gone.atS))} ago`;
+}
+
+/** A bar that says how far, in the measure of the farthest, and the figure beside it. */
+function RoundTrip({ ms, farthestMs }: { ms: number | null; farthestMs: number }) {
+  if (ms === null) return <>{NOTHING}</>;
+  return (
+    <span class="rtt">
+      <i aria-hidden="true"><i style={{ width: `${Math.max(3, (100 * ms) / farthestMs)}%` }} /></i>
+      {ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms
+    </span>
+  );
+}
+
+function Standing({ peer }: { peer: Peer }) {
+  const { health, shunned_until_round: shunned } = peer;
+  const faults = Object.values(peer.faults).reduce((sum, each) => sum + each, 0);
+  const notes = [
+    ...(health !== null && health.level !== "priority" && health.would_raise !== null
+      ? [health.excluded_because ?? `would raise it: ${health.would_raise}`] : []),
+    ...(shunned !== null ? [`its work is not taken before round ${shunned}`] : []),
+    ...(faults > 0 ? [count(faults, "fault")] : []),
+  ];
+  return (
+    <>
+      {health === null ? "not known yet" : `${health.level} ${health.score.toFixed(2)}`}
+      {notes.map((note) => <small key={note}>{note}</small>)}
+    </>
+  );
+}
+
+function wayTo(peer: Peer): string {
+  if (peer.punched) return "through a hole";
+  if (peer.relayed) return "through a relay";
+  if (peer.connected) return peer.reach === "dials out" ? "it dialled us" : "directly";
+  return peer.reach === null ? NOTHING : `last: ${peer.reach}`;
+}

@@ -1,0 +1,117 @@
+/** All that the page knows, and how what it hears changes that. Pure: no clock, no network. */
+
+import type {
+  Contributed, Members, Peer, RoundRecord, Settings, Status, Told,
+} from "./facts";
+import { numberIn, textIn } from "./facts";
+import { walked, type Walk } from "./walks";
+
+export const EVENTS_MAX = 500;
+export const LOSSES_MAX = 5_000; // points of a curve; a screen has fewer pixels
+
+/** How the page stands with its daemon. */
+export type Link =
+  | { readonly at: "connecting" }
+  | { readonly at: "live" }
+  | { readonly at: "asking" } // this daemon has no events: the page asks again and again
+  | { readonly at: "away"; readonly why: string }
+  | { readonly at: "refused" };
+
+/** Why and when a peer left, as the daemon told it. */
+export interface Gone {
+  readonly why: string;
+  readonly atS: number;
+}
+
+export interface State {
+  readonly link: Link;
+  readonly aheadS: number; // this browser's clock, of the daemon's
+  readonly status: Status | null;
+  readonly peers: readonly Peer[] | null;
+  readonly rounds: readonly RoundRecord[];
+  readonly members: Members | null;
+  readonly contributed: Contributed | null; // null: this node keeps no history
+  readonly settings: Settings | null;
+  readonly events: readonly Told[]; // the newest last
+  readonly walks: readonly Walk[];
+  readonly gone: ReadonlyMap<string, Gone>; // by peer id
+}
+
+export const NOTHING_KNOWN: State = {
+  link: { at: "connecting" }, aheadS: 0, status: null, peers: null, rounds: [], members: null,
+  contributed: null, settings: null, events: [], walks: [], gone: new Map(),
+};
+
+/** After one more event. */
+export function heard(state: State, event: Told): State {
+  return {
+    ...state,
+    events: [...state.events.slice(1 - EVENTS_MAX), event],
+    walks: walked(state.walks, event),
+    gone: leftOrCame(state.gone, event),
+    rounds: event.name === "round_finalized" ? withRound(state.rounds, event) : state.rounds,
+    status: state.status === null ? null : quickly(state.status, event),
+  };
+}
+
+function leftOrCame(gone: State["gone"], event: Told): State["gone"] {
+  if (event.name !== "peer_left" && event.name !== "peer_joined") return gone;
+  const next = new Map(gone);
+  const peerId = textIn(event, "peer_id");
+  if (event.name === "peer_left") next.set(peerId, { why: textIn(event, "reason"), atS: event.ts });
+  else next.delete(peerId);
+  return next;
+}
+
+/** What an event says already, before the daemon is asked for all of it. */
+function quickly(status: Status, event: Told): Status {
+  switch (event.name) {
+    case "round_finalized":
+      return {
+        ...status,
+        height: numberIn(event, "height") ?? status.height,
+        round: numberIn(event, "round") ?? status.round,
+        loss_nats: numberIn(event, "loss_nats"),
+      };
+    case "quorum_wait":
+      return {
+        ...status,
+        waiting: event["waiting"] === true
+          ? `${event["reachable"]} of ${event["total"]} reachable, waiting: a quorum needs `
+            + `${event["quorum"]}`
+          : null,
+      };
+    case "job_ended":
+      return { ...status, phase: "done", done: true, ended_because: textIn(event, "reason") };
+    case "trainer_lost":
+      return { ...status, trainer_pid: null };
+    default:
+      return status;
+  }
+}
+
+function withRound(rounds: readonly RoundRecord[], event: Told): readonly RoundRecord[] {
+  const height = numberIn(event, "height");
+  if (height === null || (rounds.at(-1)?.height ?? -1) >= height) return rounds;
+  const record: RoundRecord = {
+    height,
+    training_round: numberIn(event, "round") ?? height,
+    vertex_id: textIn(event, "vertex_id"),
+    loss_nats: numberIn(event, "loss_nats"),
+    certified_by: [], contributors: [], voided: [], // who they are comes with the next full answer
+    bytes_sent: numberIn(event, "bytes_sent") ?? 0,
+    wall_s: numberIn(event, "wall_s") ?? 0,
+  };
+  return [...rounds, record];
+}
+
+/** Whether its certificate and contributors are still to be asked for. */
+export function isBare(record: RoundRecord): boolean {
+  return record.height > 0 && record.contributors.length === 0;
+}
+
+/** The round under way, if there is one. */
+export function underWay(state: State): Walk | null {
+  const newest = state.walks.at(-1);
+  return newest !== undefined && newest.end === null && newest.beganS !== null ? newest : null;
+}

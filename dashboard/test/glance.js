@@ -1,0 +1,39 @@
+/**
+ * What the dashboard at ADDRESS, with its token, shows of a node whose job is done, as JSON.
+ *
+ *   node test/glance.js ADDRESS CHROMIUM
+ */
+
+import { chromium } from "playwright-core";
+
+const [address, executablePath] = process.argv.slice(2);
+const PATIENCE_MS = 240_000; // beyond it something hangs
+
+const browser = await chromium.launch({
+  executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
+});
+try {
+  const page = await browser.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  const complaints = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  await page.goto(address);
+  await page.waitForSelector(".link.good");
+  await page.waitForSelector('.now[data-tone="good"]');
+  await page.waitForSelector("#contributions meter");
+  await page.waitForSelector("#settings input");
+  await page.waitForSelector("#log .log li");
+  console.log(JSON.stringify({
+    link: await page.textContent(".link"),
+    now: await page.textContent("#now-title"),
+    contributed: await page.textContent("#contributions b"),
+    checkpoints: await page.$$eval("#checkpoints summary b", (all) => all.map((each) => (
+      each.textContent))),
+    complaints,
+  }));
+} finally {
+  await browser.close();
+}

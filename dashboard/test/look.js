@@ -1,0 +1,158 @@
+/**
+ * Looks at the dashboard at ADDRESS in headless Chromium, and tells what is seen as JSON.
+ *
+ *   node test/look.js ADDRESS TOKEN ADMIN_TOKEN CHROMIUM [SCREENSHOTS]
+ *
+ * First without a token and with a wrong one, then with the right one: at two widths and in both
+ * schemes, by keyboard, and looked over by axe-core.
+ */
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [address, token, adminToken, executablePath, screenshots] = process.argv.slice(2);
+const PATIENCE_MS = 120_000; // beyond it something hangs
+const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const LOOKS = [["wide", 1440, 900], ["narrow", 360, 740]]
+  .flatMap((size) => ["light", "dark"].map((scheme) => [...size, scheme]));
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+const browser = await chromium.launch({ executablePath, args: QUIET });
+const context = await browser.newContext({ reducedMotion: "reduce" });
+const page = await context.newPage();
+page.setDefaultTimeout(PATIENCE_MS);
+const requests = [], complaints = [];
+context.on("request", (request) => requests.push(request.url()));
+page.on("console", (message) => {
+  if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+});
+page.on("pageerror", (error) => complaints.push(String(error)));
+
+async function violations() {
+  await page.evaluate(AXE); // by the debugger: the page's policy lets no such script in
+  const { violations } = await page.evaluate(() => window.axe.run(document, {
+    resultTypes: ["violations"],
+  }));
+  return violations.flatMap(({ id, nodes }) => nodes.map(({ target }) => `${id}: ${target}`));
+}
+
+/** At each size and in each scheme: what axe-core finds, and whether anything sticks out. */
+async function lookOver(moment) {
+  const found = {};
+  for (const [name, width, height, colorScheme] of LOOKS) {
+    await page.setViewportSize({ width, height });
+    await page.emulateMedia({ colorScheme });
+    const look = `${moment} ${name} ${colorScheme}`;
+    found[look] = await violations();
+    const sticksOut = await page.evaluate(
+      () => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    if (sticksOut > 0) found[look].push(`sticks out by ${sticksOut} px`);
+    if (screenshots !== undefined) {
+      const path = join(screenshots, `${moment}-${name}-${colorScheme}.png`);
+      await page.screenshot({ path, fullPage: true });
+    }
+  }
+  return found;
+}
+
+const words = (selector) => page.textContent(selector);
+
+// without a token
+await page.goto(address);
+await page.waitForSelector("#token");
+const found = { ...await lookOver("sign-in") };
+const asksFor = await words("h1");
+await page.fill("#token", "not a token");
+await page.keyboard.press("Enter");
+const misshapen = await words("#token-fault");
+const complainedBefore = [...complaints];
+
+// with a wrong one: the daemon refuses it, and the browser says so in its console
+await page.fill("#token", "ff".repeat(32));
+await page.keyboard.press("Enter");
+await page.waitForFunction(() => document.querySelector("h1")?.textContent.includes("nothing"));
+const refused = await words("h1");
+complaints.length = 0;
+
+// with the right one, in the part of the address that is not sent
+await page.goto("about:blank");
+await page.goto(`${address}#token=${token}`);
+await page.waitForSelector("#nodes .gone", { state: "attached" });
+await page.waitForSelector("#rounds .rounds li");
+await page.waitForFunction(
+  () => document.querySelector("#contributions")?.textContent.includes("thousand tokens"));
+const seen = {
+  addressAfter: page.url(),
+  now: await words("#now-title"),
+  gone: await words("#nodes .gone"),
+  rounds: await page.$$eval("#rounds .round-head", (all) => all.map((each) => each.textContent)),
+  health: await page.$$eval("#health .parts li", (all) => all.map((each) => each.textContent)),
+  curve: await page.getAttribute("#loss .plot", "aria-label"),
+  request: await words("#members .requests"),
+  logged: await words("#log .log"),
+  images: await page.$$eval("main img", (all) => all.length),
+  log: await page.$$eval("#log .log b", (all) => all.map((each) => each.textContent)),
+};
+Object.assign(found, await lookOver("page"));
+
+// by keyboard: each button of the controls, a dialog that takes and gives back the focus
+await page.setViewportSize({ width: 1440, height: 900 });
+await page.focus("#controls button.danger");
+await page.keyboard.press("Enter");
+await page.waitForSelector("dialog[open]");
+const inDialog = await page.evaluate(() => document.activeElement?.id);
+found.dialog = await violations();
+if (screenshots !== undefined) await page.screenshot({ path: join(screenshots, "dialog.png") });
+await page.keyboard.type("short");
+await page.keyboard.press("Enter");
+const dialogFault = await words("#admin-fault");
+await page.keyboard.press("Escape");
+await page.waitForSelector("dialog", { state: "detached" });
+const afterDialog = await page.evaluate(() => document.activeElement?.textContent);
+
+// an order by a token that only reads is refused, and the browser says so in its console
+await page.click("#controls button:not(.danger)");
+await page.fill("#admin-token", token);
+const complainedSoFar = complaints.length;
+await page.keyboard.press("Enter");
+await page.waitForFunction(() => document.querySelector("#admin-fault")?.textContent !== "");
+const readOnly = await words("#admin-fault");
+complaints.length = complainedSoFar;
+// by the right one it is done
+await page.fill("#admin-token", adminToken);
+await page.keyboard.press("Enter");
+await page.waitForSelector("dialog", { state: "detached" });
+await page.waitForFunction(
+  () => document.querySelector("#controls button")?.textContent === "Resume");
+const focusedAfter = await page.evaluate(() => document.activeElement?.closest("section")?.id);
+await page.click("#members .requests button");
+await page.fill("#admin-token", adminToken);
+await page.keyboard.press("Enter");
+await page.waitForSelector("#members .requests li", { state: "detached" });
+// a setting: what it comes to first, and only then the change
+await page.fill('[id="setting-log.files_max"]', "6");
+await page.click("#settings .settings button");
+await page.fill("#admin-token", adminToken);
+await page.keyboard.press("Enter");
+await page.waitForSelector(".difference");
+const difference = await words(".difference tbody tr");
+found.difference = await violations();
+await page.click("dialog button[type=submit]");
+await page.waitForSelector("dialog", { state: "detached" });
+await page.waitForFunction(() => document.querySelector("#settings small")?.textContent
+  .includes("now 6"));
+const changed = await words("#settings .said");
+
+await page.reload();
+await page.waitForSelector("#nodes .gone", { state: "attached" });
+const nowAfterReload = await words("#now-title");
+
+await browser.close();
+console.log(JSON.stringify({
+  asksFor, misshapen, refused, seen, found, inDialog, dialogFault, afterDialog, readOnly,
+  focusedAfter, difference, changed,
+  nowAfterReload, requests, complaints: [...complainedBefore, ...complaints],
+}));
