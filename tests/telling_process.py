@@ -10,8 +10,6 @@ import sys
 import threading
 from pathlib import Path
 
-from trio._core import _run
-
 
 def told() -> dict[str, object]:
     """All in which a process that was forked could differ from one that was started anew."""
@@ -51,6 +49,8 @@ def do(word: str) -> None:
     if word == "read":
         sys.stdin.read()
     if word == "dice":
+        from trio._core import _run  # the others take no time for it
+
         print(random.random(), os.urandom(8).hex(), _run._r.random())
     if word == "thread":
         threading.Timer(0.2, print, ["said by a thread"]).start()

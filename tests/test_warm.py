@@ -2,17 +2,20 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.warm import ROOT, WarmPopen, WarmPrograms, warmed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all is started anew")
@@ -108,6 +111,19 @@ def test_it_ignores_what_who_starts_it_ignores_and_nothing_else() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def test_it_has_the_limits_of_who_starts_it() -> None:
+    soft, hard = before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with warmed():
+        assert lived([*USUAL, "end"])[0] == 0  # its parent is there
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        with warmed():
+            _, (told,), _ = lived([*USUAL, "end"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [soft - 1, hard] in json.loads(told)["limits"]
+
+
 @pytest.mark.parametrize("end", ["raise", "exit", "thread", "child"])
 def test_it_ends_as_it_would(end: str) -> None:
     anew = lived([*USUAL, end])
@@ -163,6 +179,13 @@ def test_a_program_is_warm_where_that_is_asked_for() -> None:
         with started([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
             assert is_warm(process.pid)
             process.kill()
+
+
+def test_no_parent_is_started_by_a_thread_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_parents", [])
+    with warmed(), ThreadPoolExecutor(1) as threads:
+        assert threads.submit(lived, [*USUAL, "exit"]).result()[0] == 7
+    assert warm._parents == []
 
 
 def test_all_other_commands_are_started_anew() -> None:

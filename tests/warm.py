@@ -174,6 +174,8 @@ def _order(named: dict[str, Any], programs: bool) -> Order | None:
         return None
     if any(named[key] != USUAL[key] for key in USUAL):
         return None
+    if not _parents and threading.current_thread() is not threading.main_thread():
+        return None  # the kernel would end a parent with the thread that had started it
     environment = dict(os.environ if named["env"] is None else named["env"])
     group = named["process_group"]
     return Order(

@@ -23,6 +23,8 @@ from daa_node.training.model_config import ModelConfig
 from tests.daa_node.cli.test_daemon import TINY, network, running
 from tests.daa_node.cli.test_joining_daemon import daa_node, events_of, until_past
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 # A state of five megabytes: twenty seconds at the slowest link that a host may ask for.
 JOB = TINY.model_copy(
     update={
