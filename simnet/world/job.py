@@ -16,7 +16,7 @@ from daa_node.updates.config import CHUNK_BYTES_MIN
 from simnet.world.scenario import Scenario
 
 MS_PER_S = 1000
-WIDTH_CUT = 1050  # 79k parameters, of which an update of top_k has 1.6 kB: room for 24 chunks
+WIDTH_CUT = 2100  # 158k parameters, of which an update of top_k has 3.2 kB: room for 48 chunks
 BATCH = 32  # pictures of an inner step
 EVALUATED = 160  # held-out pictures a node judges each state by
 
