@@ -19,6 +19,7 @@ from daa_node.cli.cluster import Cluster, Daemon, prepare
 from daa_node.cli.demo_view import DemoView, merged_rounds, put_loss_curve, sent_per_node
 from daa_node.errors import UserError
 from daa_node.gateway.page_files import Site
+from daa_node.training.torch_there import need_torch
 
 POLL_S = 0.5
 DEMOS_DIRECTORY = Path("demo-data")
@@ -33,6 +34,7 @@ def run_demo(
     as_json: bool,
 ) -> None:
     """Raises UserError for whatever went wrong, after every daemon has ended."""
+    need_torch("the demo, which trains a model,")
     started_s = time.monotonic()
     if page_port is not None:
         check_page(SITE, page_port)

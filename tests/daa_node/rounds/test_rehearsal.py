@@ -165,7 +165,8 @@ async def fetched(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None: 
 def asking(fetch: Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]) -> Peers:
     """Whom a round asks for updates, and what it has to do with the link."""
     link = {"sent_bytes": lambda _root: 0, "note_own": lambda _root: None}
-    return cast(Peers, SimpleNamespace(fetch_update=fetch, reachable=set, **link))
+    asked = SimpleNamespace(fetch_update=fetch, reachable=set, who_never_train=set, **link)
+    return cast(Peers, asked)
 
 
 def all_are_here(collection: Collection, elapsed_s: float, since_s: float | None) -> str | None:
