@@ -73,8 +73,8 @@ def test_two_nodes_of_a_wheel_train_and_verify_as_their_services_would(
             said(installed / "daa-node", "drain", "--dir", node)
             assert daemon.wait(STARTED_S) == 0
             for programs in (installed, tmp_path / "light/bin"):
-                words = ("checkpoint", "verify", "--dir", node)
-                assert "everything holds" in said(programs / "daa-node", *words)
+                verify = (programs / "daa-node", "checkpoint", "verify", "--dir", node)
+                assert "everything holds" in said(*verify)
     finally:
         for daemon in daemons:
             daemon.kill()
