@@ -20,8 +20,8 @@ UNREACHABLE_GRACE_S = 0.25
 STALLED_S, STALLED_WINDOWS = 30.0, 3.0
 # Whoever is connected and silent for longer holds up nobody; who missed a round or two still does.
 RECENT_ROUNDS = 4
-NEVER_TRAINS = "this node never trains: trainer.contribute is false"
 DATA_SPENT = "today's data (network.data_gb_a_day) are spent: until midnight UTC"
+NEVER_TRAINS = "this node never trains: trainer.contribute is false"
 
 
 class Action(StrEnum):
@@ -134,10 +134,10 @@ def _action(s: Snapshot) -> tuple[Action, str]:
         return Action.WAIT, "a quorum is reachable, and has yet to say how far it is"
     if s.quarantine is not None:
         return Action.SERVE, f"quarantined: {s.quarantine}"
-    if not s.is_contributor:
-        return Action.SERVE, "not a contributor of this network"
     if not s.trains:
         return Action.SERVE, NEVER_TRAINS
+    if not s.is_contributor:
+        return Action.SERVE, "not a contributor of this network"
     if s.data_spent:
         return Action.SERVE, DATA_SPENT
     if not s.trainer_ready:
