@@ -94,7 +94,7 @@ def _ask(
     limit: str = "trainer.order_timeout_s",
 ) -> Any:
     """Blocks until the process ends. Raises UserError; `limit` is what its time is told as."""
-    need_torch("what this asks a model")
+    need_torch("a process for the model")
     command, environment = interpreter_of(module, config.threads)
     whole = {"job": job.model_dump_json(), "trainer": config.model_dump_json(), **request}
     whole["asker_pid"] = os.getpid()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from daa_node.adapters.asked_process import probe_device
 from daa_node.cli import main as daa_node_cli
 from daa_node.errors import UserError
 from daa_node.training import torch_there
@@ -62,6 +63,11 @@ def check(refused: BaseException | None, place: Path) -> None:
     )
     assert "\n" not in str(refused)
     assert not list(place.iterdir())
+
+
+def test_nothing_is_asked_of_a_model(no_torch: Path) -> None:
+    with pytest.raises(UserError, match="a process for the model needs PyTorch"):
+        probe_device(TrainerConfig())
 
 
 def test_a_node_that_never_trains_needs_none(no_torch: Path) -> None:
