@@ -64,7 +64,7 @@ from daa_node.training.core import Core, open_core
 from daa_node.training.data_config import DataConfig
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.model_config import ModelConfig
-from daa_node.training.segment_check import Claim, ClaimedSeal
+from daa_node.training.sealed_claims import Claim, ClaimedSeal
 
 STEPS = 24  # of a round: the demo's
 DIGITS = DataConfig(kind="digits")

@@ -194,7 +194,7 @@ class Machine:
         return shown
 
     def check(self, life: Life, shown: Shown, segment: int, settings: Settings) -> SegmentCheck:
-        from daa_node.training.segment_check import Claim, ClaimedSeal
+        from daa_node.training.sealed_claims import Claim, ClaimedSeal
 
         self._set(settings, life.job)
         places = boundary_steps(life.steps, life.segment_steps)

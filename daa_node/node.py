@@ -93,8 +93,8 @@ class _Node:
             nursery.start_soon(disputes.run)
             nursery.start_soon(wiring.kept_health.run)
             nursery.start_soon(wiring.limits.run)
-            job = parts.genesis.job
-            if job.spot_checks.is_on and job.model.is_canonical:
+            job, trains = parts.genesis.job, parts.config.trainer.contribute
+            if job.spot_checks.is_on and job.model.is_canonical and trains:
                 nursery.start_soon(canaries.run)
             nursery.start_soon(membership_requests.run)
             nursery.start_soon(invitations.run)

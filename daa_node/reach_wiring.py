@@ -1,11 +1,12 @@
 """How a node is reached: the parts of it that find out, and those that help."""
 
-from daa_node.network.contacts import Contacts
+from daa_node.config import NodeConfig
+from daa_node.network.contacts import NEVER_TRAINS, Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.hole_punching import HolePunching
 from daa_node.network.port_mapping import PortMapping
 from daa_node.network.reachability import Reachability
-from daa_node.network.relaying import Aids, Relaying
+from daa_node.network.relaying import CAPABILITY, Aids, Relaying
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
 
@@ -22,6 +23,16 @@ def make_relaying(
         mapping = PortMapping(parts.router, found, parts.transport, parts.events)
     aids = Aids(_punching(parts, contacts, directory), mapping)
     return Relaying(found, parts.circuits, *around, parts.events, aids)
+
+
+def capabilities_of(config: NodeConfig) -> tuple[str, ...]:
+    """What this node's record says that it does, in ascending order."""
+    can = {"validator"}
+    if config.network.relay:
+        can.add(CAPABILITY)
+    if not config.trainer.contribute:
+        can.add(NEVER_TRAINS)
+    return tuple(sorted(can))
 
 
 def _punching(parts: NodeParts, contacts: Contacts, directory: Directory) -> HolePunching | None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from daa_node.system_calls import hold_room
+
 BoolArray = NDArray[np.bool_]
 Int8Array = NDArray[np.int8]
 UInt8Array = NDArray[np.uint8]
@@ -96,14 +98,14 @@ def reserve(path: Path, size_bytes: int, reserved_bytes: int | None = None) -> N
     A map that finds the disk full later ends its process. Raises OSError, and leaves no file then.
     """
     room_bytes = size_bytes if reserved_bytes is None else reserved_bytes
-    with path.open("wb") as file:
+    with path.open("w+b") as file:
         try:
             # Asked first: a file system may fill itself up before it finds that it is full.
             there = os.fstatvfs(file.fileno())
             if there.f_bavail * there.f_frsize < room_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             file.truncate(size_bytes)
-            os.posix_fallocate(file.fileno(), 0, room_bytes)
+            hold_room(file.fileno(), room_bytes)
         except OSError:
             path.unlink()
             raise

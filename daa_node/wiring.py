@@ -55,10 +55,9 @@ from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
 from daa_node.network.holders import Holders
 from daa_node.network.link_limits import Budget
 from daa_node.network.mailbox import Mailbox
-from daa_node.network.relaying import CAPABILITY
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
-from daa_node.reach_wiring import make_relaying
+from daa_node.reach_wiring import capabilities_of, make_relaying
 from daa_node.rounds.catch_up import CatchUp, far_behind
 from daa_node.rounds.claims import Claims
 from daa_node.rounds.first_weights import FirstWeights
@@ -306,6 +305,7 @@ class Wiring:
             fault=self.contacts.fault,
             bytes_sent=self.bytes_sent,
             anchor=parts.anchor,
+            contributes=parts.config.trainer.contribute,
         )
         every, retention = job.checkpoints.snapshot_every, parts.config.storage.retention
         snapshots = Snapshots(self.chain, every, retention, parts.events)
@@ -340,6 +340,7 @@ class Wiring:
             self.health.is_last,
         )
         monitor.data_spent = lambda: self.limits.budget is Budget.SPENT
+        monitor.trains = self._parts.config.trainer.contribute
         return AutonomyLoop(runner, catch_up, monitor, self._parts.events)
 
     def make_membership_requests(self, agreement: WanBft) -> MembershipRequests:
@@ -383,7 +384,7 @@ class Wiring:
     def open_doors(self, runner: JobRunner, gossip: Gossip) -> Discovery:
         """Every handler is set before anybody can knock."""
         parts, network = self._parts, self._parts.config.network
-        can = (CAPABILITY, "validator") if network.relay else ("validator",)
+        can = capabilities_of(parts.config)
         own = OwnRecord(parts.keys, self.relaying.told, parts.config.role, can, parts.clock)
         discovery = Discovery(
             parts.transport,

@@ -97,6 +97,7 @@ def compare(
     from simnet.results import compare as comparing
 
     varied = comparing.parse_factor(factor)
+    _open(scenario, None, None, fidelity)
     columns = comparing.compare(
         scenario, varied, seeds, lambda line: typer.echo(line, err=True), fidelity
     )
@@ -187,6 +188,7 @@ def twins(
     """Play attacks by twins: one key on two machines, parted view by view."""
     from time import perf_counter
 
+    _need_torch()
     from simnet.results import run as running
     from simnet.results.twins import suite
 
@@ -301,13 +303,24 @@ def _swept(name: str | None, fidelity: str | None) -> "Swept":
         return Swept(_open(name, None, None, fidelity), name, fidelity)
     if fidelity is not None and fidelity not in VIRTUAL:
         raise UserError(f"seeds draw scenarios for {' and '.join(VIRTUAL)}, not for {fidelity}")
+    _need_torch()
     return Swept(fidelity=fidelity)
 
 
 def _open(name: str, nodes: int | None, seed: int | None, fidelity: str | None) -> "Scenario":
     from simnet.world import scenario_file
 
-    return scenario_file.open_scenario(name, nodes, seed, fidelity)
+    opened = scenario_file.open_scenario(name, nodes, seed, fidelity)
+    if opened.fidelity != "heap":
+        _need_torch()
+    return opened
+
+
+def _need_torch() -> None:
+    """Before anything is run: whole nodes train. Raises UserError."""
+    from daa_node.training.torch_there import need_torch
+
+    need_torch("simnet, for nodes that train,")
 
 
 def _write(path: Path, text: str) -> None:

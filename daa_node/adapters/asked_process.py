@@ -16,6 +16,7 @@ from daa_node.tensors import GRID_DTYPE, Int32Array
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.endings import how_ended
 from daa_node.training.module_config import BuiltModule
+from daa_node.training.torch_there import need_torch
 
 # named, not imported: they import torch
 DATASET_MODULE = "daa_node.training.dataset_probe"
@@ -93,6 +94,7 @@ def _ask(
     limit: str = "trainer.order_timeout_s",
 ) -> Any:
     """Blocks until the process ends. Raises UserError; `limit` is what its time is told as."""
+    need_torch("a process for the model")
     command, environment = interpreter_of(module, config.threads)
     whole = {"job": job.model_dump_json(), "trainer": config.model_dump_json(), **request}
     whole["asker_pid"] = os.getpid()

@@ -32,6 +32,7 @@ from daa_node.adapters.journal_format import (
 )
 from daa_node.errors import StorageFailed, UserError
 from daa_node.seams import Offload
+from daa_node.system_calls import sync_data
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ class DiskJournal:
             whole = log_of(records)
             _write_at(self._descriptor, whole, 0)
             os.ftruncate(self._descriptor, len(whole))
-            os.fdatasync(self._descriptor)
+            sync_data(self._descriptor)
             sync(self._wal.parent)
         except OSError as fault:
             raise StorageFailed(f"cannot read {self._wal}: {fault}") from fault
@@ -112,7 +113,7 @@ class DiskJournal:
                 self._broken = f"cannot take back half a record: {second}"
             raise StorageFailed(f"cannot write {self._wal}: {fault}") from fault
         try:
-            os.fdatasync(self._descriptor)
+            sync_data(self._descriptor)
         except OSError as fault:
             self._broken = f"syncing failed: {fault}"
             raise StorageFailed(f"cannot sync {self._wal}: {fault}") from fault
@@ -211,7 +212,7 @@ def _replace(path: Path, payload: bytes) -> int:
         descriptor = os.open(staged, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             _write_at(descriptor, payload, 0)
-            os.fdatasync(descriptor)
+            sync_data(descriptor)
             os.rename(staged, path)
             os.fsync(parent)
         except BaseException:

@@ -32,6 +32,7 @@ ENDING_S = 5.0
 ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2**27)}
 LOG_TAIL_BYTES = 1000  # of the worker's standard error, in the event that says why it was lost
 WORKER_MODULE = "daa_node.training.worker"  # named, not imported: it imports torch
+LIGHT_WORKER_MODULE = "daa_node.training.light_worker"
 
 
 class WorkerProcess(Protocol):
@@ -191,10 +192,12 @@ def interpreter_of(module: str, threads: int) -> tuple[list[str], dict[str, str]
     return [sys.executable, "-P", "-m", module], environment
 
 
-def spawn_interpreter(threads: int, log_path: Path) -> tuple[WorkerProcess, socket.socket]:
+def spawn_interpreter(
+    threads: int, log_path: Path, module: str = WORKER_MODULE
+) -> tuple[WorkerProcess, socket.socket]:
     """A fresh interpreter."""
     ours, theirs = socket.socketpair()
-    command, environment = interpreter_of(WORKER_MODULE, threads)
+    command, environment = interpreter_of(module, threads)
     # Popen and not trio's own: the kernel's death signal follows the thread that forked, and
     # trio forks in a pool thread that ends when idle. It blocks for some milliseconds.
     try:
@@ -211,6 +214,11 @@ def spawn_interpreter(threads: int, log_path: Path) -> tuple[WorkerProcess, sock
         ours.close()
         raise
     return process, ours
+
+
+def spawn_light(threads: int, log_path: Path) -> tuple[WorkerProcess, socket.socket]:
+    """A fresh interpreter, of a worker that never trains."""
+    return spawn_interpreter(threads, log_path, LIGHT_WORKER_MODULE)
 
 
 def _last_words(log_path: Path) -> str:

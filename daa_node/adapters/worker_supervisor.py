@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from daa_node.adapters.worker_process import Spawn, Worker, spawn_interpreter
+from daa_node.adapters.worker_process import Spawn, Worker, spawn_interpreter, spawn_light
 from daa_node.errors import TrainerFailed
 from daa_node.observability.events import (
     TRAINER_LOST,
@@ -40,7 +40,10 @@ class WorkerSupervisor:
         events: EventLog | None,
         spawn: Spawn | None,
     ) -> None:
-        """`directory` is the worker's own. `spawn` None starts a fresh interpreter for each."""
+        """`directory` is the worker's own.
+
+        `spawn` None starts a fresh interpreter for each; so do all that never train.
+        """
         self._job = job
         self._config = config
         self._directory = directory
@@ -48,7 +51,7 @@ class WorkerSupervisor:
         self._longer_s = float(job.model.parameter_count() // PARAMETERS_A_SECOND)
         self._start_timeout_s = config.start_timeout_s + self._longer_s
         self._events = events
-        self._spawn = spawn or spawn_interpreter
+        self._spawn = (spawn or spawn_interpreter) if config.contribute else spawn_light
         self._worker: Worker | None = None  # while it is ready
         self._ready = trio.Event()
         self._turn = trio.StrictFIFOLock()

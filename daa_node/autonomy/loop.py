@@ -183,7 +183,8 @@ class AutonomyLoop:
             presence.look(reachable)
             eligible = {offer.author for offer in collection.eligible()}
             shunned = collection.shunned - eligible
-            expected = {share.author for share in collection.plan.shares}
+            planned = {share.author for share in collection.plan.shares}
+            expected = self._monitor.who_train(planned) | (planned & eligible)
             low = {node for node in expected if self._monitor.is_last(node)}
             gathering = Gathering(
                 elapsed_s=snapshot.round_age_s + elapsed_s,

@@ -4,7 +4,7 @@ Speeds are exponentially weighted means: on real mobile traces they forecast as 
 models did, and a single slow round does not swing them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 import trio
@@ -54,6 +54,7 @@ class Snapshot:
     paused: bool = False  # by the operator
     data_spent: bool = False  # the day's budget is: nobody could have our contribution
     ahead_s: float = 0.0  # for how long we have trained on, towards this round
+    trains: bool = True  # False: this node never does, by its settings
 
 
 @dataclass(slots=True)
@@ -90,6 +91,7 @@ class Monitor:
     ) -> None:
         self.is_last = is_last  # whoever stands so low with us that nobody waits for it
         self.data_spent: Callable[[], bool] = lambda: False  # the day's budget of bytes
+        self.trains = True  # what this node's settings say
         self.meters = Meters()
         self._runner = runner
         self._agreement = agreement
@@ -101,6 +103,13 @@ class Monitor:
     def reachable(self) -> set[NodeId]:
         """Members that we have a connection with, and ourselves."""
         return self._contacts.members_and_us()
+
+    def who_train(self, expected: Set[NodeId]) -> set[NodeId]:
+        """Of these, all but those who say that they never do; all of them if nobody is left."""
+        never = self._contacts.who_never_train(expected)
+        if not self.trains:
+            never.add(self._agreement.me)
+        return set(expected - never or expected)
 
     async def contacts_changed(self) -> None:
         """Return when `reachable` or who votes may be another than at the call."""
@@ -127,6 +136,7 @@ class Monitor:
             is_written_to=me in validators.listeners,
             draining=self._drain.is_set(),
             data_spent=self.data_spent(),
+            trains=self.trains,
             quarantine=agreement.quarantine(),
             job_ended=runner.ended(),
             rounds_behind=max(

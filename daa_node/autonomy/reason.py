@@ -22,6 +22,7 @@ STALLED_S, STALLED_WINDOWS = 30.0, 3.0
 RECENT_ROUNDS = 4
 PAUSED = "paused by the operator: this node votes and merges, and trains once it is resumed"
 DATA_SPENT = "today's data (network.data_gb_a_day) are spent: until midnight UTC"
+NEVER_TRAINS = "this node never trains: trainer.contribute is false"
 
 
 class Action(StrEnum):
@@ -134,6 +135,8 @@ def _action(s: Snapshot) -> tuple[Action, str]:
         return Action.WAIT, "a quorum is reachable, and has yet to say how far it is"
     if s.quarantine is not None:
         return Action.SERVE, f"quarantined: {s.quarantine}"
+    if not s.trains:
+        return Action.SERVE, NEVER_TRAINS
     if not s.is_contributor:
         return Action.SERVE, "not a contributor of this network"
     if s.paused:

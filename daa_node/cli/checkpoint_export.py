@@ -16,6 +16,7 @@ from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis, chain_facts
 from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.torch_there import need_torch
 
 FILE, FOLDER = "safetensors", "hf"
 DEFAULTS = {FILE: Path("model.safetensors"), FOLDER: Path("model")}
@@ -39,6 +40,8 @@ def export(root: Path, which: str, format_: str, wanted: Path | None, as_json: b
             f"a model of kind {model.kind} is none of the transformers library: --format {FILE} "
             "writes its tensors by name"
         )
+    if format_ == FOLDER and not is_adapters:
+        need_torch(f"--format {FOLDER} of a whole model")
     # Before the work that takes minutes: what is wrong with the settings is told at once.
     settings = _settings(directory, made) if format_ == FOLDER else None
     facts = chain_facts(made)

@@ -67,6 +67,7 @@ from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
+from daa_node.training.torch_there import check_trains
 from daa_node.wire.page_files import Site
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
@@ -121,10 +122,11 @@ class Joined:
 def _once(config: NodeConfig, made: Genesis) -> str:
     admission = made.job.trainers.admission
     if config.enroll and admission is Admission.OPEN:
-        return "once a set has enrolled it"
+        return "trains once a set has enrolled it"
     if config.enroll and admission is Admission.VOUCHED:
-        return "once a validator vouches for it: `daa-node trainers vouch NODE` there"
-    return "once it is a validator: `daa-node validators propose join`"
+        return "trains once a validator vouches for it: `daa-node trainers vouch NODE` there"
+    does = "trains" if config.trainer.contribute else "votes"
+    return f"{does} once it is a validator: `daa-node validators propose join`"
 
 
 def run_daemon(
@@ -140,6 +142,7 @@ def run_daemon(
     `simulated` is what differs in a simulated network of real processes.
     """
     node = identity.open_node(root, config_path)
+    check_trains(node.config.value.trainer)
     if join:
         node = identity.open_node(root, config_path, (_joining(node, join),))
     made = local.read_genesis(node.directory.genesis)
@@ -147,7 +150,7 @@ def run_daemon(
     if node.keys.node_id not in made.public_keys and joined is None:
         report.note(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "
-            f"{made.job.name}. It follows the network, and trains {_once(node.config.value, made)}"
+            f"{made.job.name}. It follows the network, and {_once(node.config.value, made)}"
         )
     anchor = read_trusted(node.directory.trusted).get(made.chain_id)
     make_room(node.config.value, len(made.public_keys))
@@ -440,10 +443,14 @@ def training_job(made: Genesis, directory: DataDirectory, config: NodeConfig) ->
 def first_weights(
     job: TrainingJob, directory: DataDirectory, settings: TrainerConfig
 ) -> Int32Array | None:
-    """Grid weights from a file of the operator's, or the base's own. Raises UserError."""
+    """Grid weights from a file of the operator's, or the base's own. Raises UserError.
+
+    A base is read with torch: who never trains has the weights from members.
+    """
     if directory.weights.exists():
         return read_weights(directory.weights, job.model.tensors())
-    return base_weights(job, settings) if job.model.begins_at_base else None
+    reads_base = job.model.begins_at_base and settings.contribute
+    return base_weights(job, settings) if reads_base else None
 
 
 def examples_for_volunteers(

@@ -21,6 +21,7 @@ from daa_node.cli.dashboard import check_built, open_in_browser
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.demo_view import DemoView, merged_rounds, put_loss_curve, sent_per_node
 from daa_node.errors import UserError
+from daa_node.training.torch_there import need_torch
 from daa_node.wire.page_files import Site
 
 POLL_S = 0.5
@@ -48,6 +49,7 @@ def run_demo(
     as_json: bool,
 ) -> None:
     """Raises UserError for whatever went wrong, after every daemon has ended."""
+    need_torch("the demo, which trains a model,")
     started_s = time.monotonic()
     if pages.volunteers_port is not None:
         check_page(SITE, pages.volunteers_port)

@@ -22,6 +22,7 @@ from daa_node.identity.record import (
     sign_record,
 )
 from daa_node.seams import Address, PeerId
+from daa_node.system_calls import cores
 from daa_node.training.config import TrainerConfig
 
 THREADS = re.compile(r"\bthreads: (\d+)")
@@ -87,7 +88,7 @@ def role_settings(role: Role) -> str:
 
     The worker gets no more threads than this host has cores beside the daemon's own.
     """
-    spare = max(1, len(os.sched_getaffinity(0)) - 1)
+    spare = max(1, cores() - 1)
     text = packaged_config(f"{role}.yaml")
     return THREADS.sub(lambda found: f"threads: {min(int(found[1]), spare)}", text)
 

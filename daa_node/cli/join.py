@@ -42,6 +42,7 @@ from daa_node.identity.validators import MemberKeys
 from daa_node.network.invite_text import Invite, decode_invite
 from daa_node.seams import Address
 from daa_node.training.module_config import check_allowed
+from daa_node.training.torch_there import need_torch
 
 INVITE_BYTES_MAX = 8192  # from standard input
 DIALLED_BACK_S = 12.0
@@ -94,6 +95,7 @@ class Found:
 
 def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     """Returns when the daemon has ended. Raises UserError, with nothing kept before the yes."""
+    need_torch("join, which has this machine train,")
     hands = hands or Hands()
     if not wanted.yes and not sys.stdin.isatty():
         raise UserError(

@@ -15,6 +15,7 @@ from daa_node.errors import UserError
 from daa_node.genesis import Job, chain_facts
 from daa_node.training.data_config import DOCUMENTS
 from daa_node.training.module_config import check_allowed
+from daa_node.training.torch_there import need_torch
 
 TOKENS_MAX = 100_000
 TEXTS = ("shakespeare", *DOCUMENTS)  # kinds of data whose tokens are bytes, or a tokenizer's
@@ -26,6 +27,7 @@ def sample(
     root: Path, prompt: str, tokens: int, temperature: float, seed: int | None, as_json: bool
 ) -> None:
     """Print `tokens` tokens that the model goes on with. Needs no daemon. Raises UserError."""
+    need_torch("sample")
     if not 1 <= tokens <= TOKENS_MAX:
         raise UserError(f"--tokens {tokens}: 1 to {TOKENS_MAX}")
     if not 0 <= temperature <= 100:

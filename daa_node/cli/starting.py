@@ -8,12 +8,21 @@ from daa_node.training.module_config import check_allowed
 
 
 def check_start(made: Genesis, directory: DataDirectory, config: NodeConfig) -> None:
-    """Raise UserError for code that is not allowed here, and for weights that nobody would read."""
-    allowed = config.trainer.allow_modules
-    if made.job.model.path is not None:
-        check_allowed(made.job.model.path, allowed)
-    if made.job.data.builder is not None:
-        check_allowed(made.job.data.builder, allowed, "dataset")
+    """Raise UserError for code that is not allowed here, and for weights that nobody would read.
+
+    Nobody's code runs on a node that never trains.
+    """
+    if config.trainer.contribute:
+        allowed = config.trainer.allow_modules
+        if made.job.model.path is not None:
+            check_allowed(made.job.model.path, allowed)
+        if made.job.data.builder is not None:
+            check_allowed(made.job.data.builder, allowed, "dataset")
+    elif config.enroll:
+        raise UserError(
+            "config.yaml: enroll is true, which asks to train, and trainer.contribute is false, "
+            "which never does: take out one of the two"
+        )
     weights = directory.weights
     if made.job.model.first_root is None and weights.exists():
         raise UserError(

@@ -8,6 +8,8 @@ from daa_node.identity.validators import Validators
 from daa_node.network.directory import Directory
 from daa_node.seams import PeerId, Transport
 
+NEVER_TRAINS = "never-trains"  # in the record of a validator that only votes, merges and serves
+
 
 class Contacts:
     """One node's. Members are those that it knows from the chain, as far as it has come."""
@@ -48,6 +50,15 @@ class Contacts:
     def heights(self) -> Mapping[NodeId, int]:
         """How far each member says that it is, where anybody can hear it."""
         return self._directory.heights()
+
+    def who_never_train(self, nodes: Set[NodeId]) -> set[NodeId]:
+        """Of these, those who say so themselves: nobody waits for what they do not send."""
+        records = {node: self._directory.record_of(node) for node in nodes}
+        return {
+            node
+            for node, signed in records.items()
+            if signed is not None and NEVER_TRAINS in signed.record.capabilities
+        }
 
     def anybody(self) -> set[NodeId]:
         """Everybody that we have a connection with and nothing serious against, member or not."""

@@ -43,6 +43,7 @@ class RoundContext:
     merged_round: int  # the newest round that merged an update of ours, for error feedback
     upload_bytes_per_s: int  # as measured; 0 if never
     base_loss_micronats: int
+    contributes: bool = True  # False: this node never trains
 
     @property
     def merges(self) -> bool:

@@ -7,7 +7,7 @@ So each node looks at its own held-out loss and says so. Local: floats, and for 
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from daa_consensus.votes import Certificate
@@ -140,7 +140,11 @@ class History:
     def add(
         self, vertex: Vertex, proof: Certificate | None, sent: int = 0, wall_s: float = 0.0
     ) -> None:
-        """A vertex was published, on which we spent so many bytes and seconds."""
+        """A vertex was published, on which we spent so many bytes and seconds.
+
+        What its set tells of the one below stands for what we have not measured ourselves.
+        """
+        self._take_told(vertex)
         self.records.append(_record_of(vertex, proof, self.loss_nats, sent, wall_s))
         del self.records[:-ROUNDS_LISTED_MAX]
         self._log.emit(
@@ -153,6 +157,15 @@ class History:
             wall_s=round(wall_s, 3),
             bytes_sent=sent,
         )
+
+    def _take_told(self, vertex: Vertex) -> None:
+        told = told_loss_micronats(vertex)
+        if not self.records or told is None:
+            return
+        below = self.records[-1]
+        if below.loss_nats is None and VertexId(bytes.fromhex(below.vertex_id)) in vertex.parents:
+            self.records[-1] = replace(below, loss_nats=told / 1e6)
+            self.loss_watch.look_back([told / 1e6])
 
     def merged_round(self, author: NodeId) -> int:
         """The newest round whose certified set holds an update of this author; -1 before that."""

@@ -58,6 +58,7 @@ class RunnerParts:
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
     anchor: VertexId | None = None  # without it in the chain this node takes part in nothing
+    contributes: bool = True  # False: this node never trains
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +286,7 @@ class JobRunner:
             merged_round=self.history.merged_round(parts.agreement.me),
             upload_bytes_per_s=self.upload_bytes_per_s,
             base_loss_micronats=max(0, round(loss_nats * 1e6)),
+            contributes=parts.contributes,
         )
 
     async def _conclude(self, happened: Happened, sent_before: int) -> bool:
@@ -328,7 +330,8 @@ class JobRunner:
 
     async def _measure(self) -> None:
         assert self.state is not None
-        await self.history.measure(self.state, self.newest.height)
+        if self._parts.contributes:  # else no model is here
+            await self.history.measure(self.state, self.newest.height)
 
     async def _tidy_work(self) -> None:
         """Drop updates, states and boundaries that no open round needs any more."""

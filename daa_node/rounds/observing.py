@@ -12,12 +12,17 @@ TRAINING_SHARE = 0.5
 
 
 def observed(
-    plan: Plan, decided: SetPayload, offered: Set[NodeId], reachable: Set[NodeId]
+    plan: Plan,
+    decided: SetPayload,
+    offered: Set[NodeId],
+    reachable: Set[NodeId],
+    never_train: Set[NodeId] = frozenset(),
 ) -> Mapping[NodeId, Mapping[Measure, float]]:
     """`offered`: whose Offers are here; `reachable`: who has a connection with us.
 
-    Of who is away only that it is. A contribution that is another's copy says nothing either way:
-    its author may be the one that was copied.
+    Of who is away only that it is, and of who says that it never trains only that it is here. A
+    contribution that is another's copy says nothing either way: its author may be the one that was
+    copied.
     """
     in_set = {o.author: (o, w) for o, w in zip(decided.offers, decided.weights, strict=True)}
     seen: dict[NodeId, dict[Measure, float]] = {}
@@ -33,7 +38,7 @@ def observed(
         else:
             if author in offered:
                 measures[Measure.IN_TIME] = 0.0
-            if is_here or author in offered:
+            if author in offered or (is_here and author not in never_train):
                 measures[Measure.CONTRIBUTED] = 0.0
     return seen
 

@@ -1,6 +1,6 @@
 """What a job runner asks of other members: updates, deltas, whole states, pages of checkpoints."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 
 import trio
@@ -89,6 +89,10 @@ class Peers:
         self._sizes = sizes
         self._long_epochs = LongEpochs()
         self.reachable = contacts.members  # with whom we have a connection, without ourselves
+
+    def who_never_train(self, nodes: Set[NodeId]) -> set[NodeId]:
+        """Of these, those who say so themselves."""
+        return self._contacts.who_never_train(nodes)
 
     async def fetch_update(self, offer: OfferBody, nodes: Callable[[], Collection[NodeId]]) -> None:
         """The offer's blob, whole and checked, into the work store. Raises as fetch_blob does.

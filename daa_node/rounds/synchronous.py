@@ -112,6 +112,8 @@ class SynchronousRound:
                 self._gather.closing.own_ready()
             elif self._work is not None:
                 nursery.start_soon(self._contribute_in_time, self._work)
+            elif not context.contributes:
+                nursery.start_soon(self._judge)
             if self._work is None or not self._work.awaited:
                 self._gather.closing.own_missing()
             if context.merges:
@@ -171,6 +173,13 @@ class SynchronousRound:
         with self._contributing:
             await self._contribute(work)
         await self._keep_boundaries()
+
+    async def _judge(self) -> None:
+        """Whoever never trains has as long for what others dispute as they train."""
+        context, train_s = self._context, self._plan.train_us / 1e6
+        with self._contributing:
+            await context.spot_checks.recompute(train_s)  # of when it did train
+            await context.disputes.work_off(train_s)
 
     async def _contribute(self, work: Work) -> None:
         context, plan = self._context, self._plan
@@ -381,7 +390,8 @@ class SynchronousRound:
         context.disputes.decided(basis, set_block)
         happened.contributors = list(decided.offers)
         offered, authors = self._gather.collection.authors(), {c.author for c in decided.offers}
-        seen = observed(self._plan, decided, offered, context.peers.reachable())
+        here = context.peers.reachable()
+        seen = observed(self._plan, decided, offered, here, context.peers.who_never_train(here))
         context.health.note_round(self._plan.round, seen)
         happened.own_included = context.me in authors
         happened.left_out = len(offered - authors)

@@ -17,7 +17,8 @@ from daa_node.training.datasets.examples import Examples
 from daa_node.training.exact_replay import replay_exactly
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.inner_loop import InnerLoop
-from daa_node.training.segment_check import Claim, optimiser_of, train_again
+from daa_node.training.sealed_claims import Claim
+from daa_node.training.segment_check import optimiser_of, train_again
 from daa_node.updates.grid import to_float32
 
 NOBODY = NodeId(bytes(32))  # takes them: batches are those of an author

@@ -94,6 +94,9 @@ class TrainerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    contribute: bool = Field(
+        True, description="false: vote, merge and serve, and never train; this needs no PyTorch"
+    )
     device: Device = Field(
         "auto", description="auto, cpu, cuda, mps, or cuda:1 for the second GPU of this machine"
     )

@@ -59,7 +59,8 @@ from daa_node.training.models.opening import open_model
 from daa_node.training.models.parameters import LossFunction
 from daa_node.training.module_source import NO_MODULES, ModuleAccess
 from daa_node.training.revealed import RevealedExamples
-from daa_node.training.segment_check import Claim, check_segment, open_segment
+from daa_node.training.sealed_claims import Claim
+from daa_node.training.segment_check import check_segment, open_segment
 from daa_node.updates.compression.codec import codec_named
 from daa_node.updates.grid import CHUNK_PARAMETERS, all_finite, float32_piece, to_float32
 from daa_node.updates.pipeline import seal

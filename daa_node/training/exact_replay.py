@@ -21,7 +21,7 @@ from daa_node.training.batches import batch_plan
 from daa_node.training.boundaries import Boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.examples import Examples
-from daa_node.training.segment_check import Claim, ClaimedSeal, seal_again
+from daa_node.training.sealed_claims import Claim, ClaimedSeal, seal_again
 from daa_node.updates.grid import Weights, float32_piece
 
 DistanceOf = Callable[[Float32Array, Float32Array, Float32Array], float]

@@ -5,13 +5,13 @@ file is what a restart goes on from, too: nothing is copied to save it, and what
 is in `inner_state`. Layout: first moment, second moment, residual, each of D little-endian fp32.
 """
 
-import os
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from daa_node.errors import UserError
+from daa_node.system_calls import hold_room
 from daa_node.tensors import Float32Array, reserve
 
 FP32 = np.dtype("<f4")
@@ -49,7 +49,7 @@ class MemoryFile:
         A copy with holes, or one that was cleared on a full disk, has the size and not the room.
         """
         with self.path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, self._room_bytes)
+            hold_room(file.fileno(), self._room_bytes)
 
     def clear(self) -> None:
         """Zeros, in the maps of everybody, without writing any. Raises OSError, after that too."""

@@ -21,7 +21,7 @@ from daa_node.training.config import TrainingJob
 from daa_node.training.core import NO_ROUND, OnBoundary, SealedTraining
 from daa_node.training.inner_loop import Trained
 from daa_node.training.inner_state import InnerState
-from daa_node.training.segment_check import Claim
+from daa_node.training.sealed_claims import Claim
 from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.compression.delta import DENSE
 from daa_node.updates.grid import to_float32

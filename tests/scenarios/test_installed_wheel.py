@@ -1,5 +1,7 @@
 """A wheel needs no checkout: two nodes of it, in an environment of its own, train and verify.
 
+And one without torch verifies what they have made.
+
 The dependencies are those that this test runs with; the packages are the wheel's alone.
 """
 
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.test_wheel import checkout
+from tests.daa_node.cli.bare_environment import bare_environment
 from tests.daa_node.cli.test_daemon import STARTED_S, network, status
 
 pytestmark = pytest.mark.long
@@ -34,9 +37,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # as a line of a .pth: what the checkout has put there of itself is not read
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     (wheel,) = tmp_path.glob("*.whl")
-    python = str(place / "bin/python")
-    into = ["--python", python, "install", "-q", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([*PIP, *into], check=True)
+    for programs in (place / "bin", bare_environment(tmp_path / "light")):
+        into = ["--python", str(programs / "python"), "install", "-q", "--no-deps", "--no-index"]
+        subprocess.run([*PIP, *into, str(wheel)], check=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return place / "bin"
@@ -69,9 +72,9 @@ def test_two_nodes_of_a_wheel_train_and_verify_as_their_services_would(
         for node, daemon in zip(nodes, daemons, strict=True):
             said(installed / "daa-node", "drain", "--dir", node)
             assert daemon.wait(STARTED_S) == 0
-            assert "everything holds" in said(
-                installed / "daa-node", "checkpoint", "verify", "--dir", node
-            )
+            for programs in (installed, tmp_path / "light/bin"):
+                verify = (programs / "daa-node", "checkpoint", "verify", "--dir", node)
+                assert "everything holds" in said(*verify)
     finally:
         for daemon in daemons:
             daemon.kill()

@@ -81,7 +81,13 @@ ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         "No module named 'torch'",
-        "Install torch into the environment that daa-node runs in: it is missing there",
+        "Install torch into the environment that daa-node runs in: pip install "
+        '"daa-compute[train]"',
+    ),
+    (
+        "PyTorch is not installed here",
+        'Install it: pip install "daa-compute[train]". Or set trainer.contribute: false in '
+        "config.yaml, and this node votes, merges and serves without training",
     ),
     (
         "and torch finds only",

@@ -15,6 +15,7 @@ from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene
 from daa_node.cli.join_costs import check_quota, check_room, costs_of
 from daa_node.errors import UserError
+from daa_node.training.torch_there import INSTALL
 from daa_node.wire.listening import split_listen
 
 DAEMON_THREADS = 12  # as descriptors.FILES_MAX counts them
@@ -158,6 +159,16 @@ async def look_at_device(scene: Scene) -> list[Finding]:
     """Whether a process of its own can import torch, and compute on what the settings name."""
     config = scene.config
     assert config is not None
+    if not config.trainer.contribute:
+        return [well("device", "this node never trains: it merges on the CPU, without torch")]
+    if not scene.host.has_torch():
+        return [
+            wrong(
+                "device",
+                "no torch: this host can verify and vote, not train",
+                f"Install it: {INSTALL}. Or set trainer.contribute: false in config.yaml",
+            )
+        ]
     try:
         said = await trio.to_thread.run_sync(scene.host.device, config.trainer)
     except UserError as fault:

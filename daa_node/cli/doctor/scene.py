@@ -22,6 +22,7 @@ from daa_node.errors import NodeError
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.observability.events import NODE_STARTED, TRAINER_LOST, TRAINER_STARTED
+from daa_node.training import torch_there
 from daa_node.training.config import TrainerConfig
 
 LOG_BYTES_LOOKED_AT = 16 * LINE_BYTES_MAX  # 1 MiB, the newest: some thousand events
@@ -40,6 +41,7 @@ class Host:
     files_max: Callable[[], int] = host_looks.files_max
     thread_room: Callable[[], ThreadRoom | None] = host_looks.thread_room
     port_holder: Callable[[int], str | None] = host_looks.port_holder
+    has_torch: Callable[[], bool] = torch_there.is_there
     device: Callable[[TrainerConfig], str] = probe_device
 
 

@@ -45,7 +45,7 @@ from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.inner_state import InnerState
 from daa_node.training.model_config import ModelConfig
-from daa_node.training.segment_check import Claim, ClaimedSeal
+from daa_node.training.sealed_claims import Claim, ClaimedSeal
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (
     Contribution,

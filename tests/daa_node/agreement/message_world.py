@@ -5,7 +5,7 @@ can be cut off, killed and started again over what its disks hold; messages can 
 `Puppet` holds a member's keys and says whatever a test wants.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -146,6 +146,9 @@ class MemoryPeers:
     def reachable(self) -> set[NodeId]:
         others = [m for m in self._world.members if m is not self._member and m.life is not None]
         return {m.me for m in others if self._world.wire.reaches(m.me, self._member.me)}
+
+    def who_never_train(self, _nodes: Set[NodeId]) -> set[NodeId]:
+        return set()
 
     async def fetch_update(self, offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None:
         await self._fetch(offer.blob_root, [("updates", nodes())])

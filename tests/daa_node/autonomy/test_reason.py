@@ -19,6 +19,7 @@ from daa_node.autonomy.adapt import (
 from daa_node.autonomy.monitor import Ewma, Reach, Snapshot
 from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, TRAIN_SHARE_USUAL, Policy
 from daa_node.autonomy.reason import (
+    NEVER_TRAINS,
     Action,
     Gathering,
     decide,
@@ -406,3 +407,10 @@ def test_nobody_waits_for_who_stands_low_unless_half_do() -> None:
     assert closes({CAROL})
     assert not closes({BOB})
     assert not closes({BOB, CAROL})
+
+
+def test_who_never_trains_serves_and_says_why() -> None:
+    behaviour = decide(replace(READY, trains=False), Policy())
+    assert behaviour.action is Action.SERVE
+    assert behaviour.decisions[0].reason == NEVER_TRAINS
+    assert decide(replace(READY, trains=False, rounds_behind=1), Policy()).action is Action.CATCH_UP

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from daa_dag.checkpoint import Vertex
+from daa_dag.ids import VertexId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.heights import Heights
 from daa_node.observability import events
@@ -136,3 +137,16 @@ def test_of_a_long_chain_no_more_is_read_than_is_listed() -> None:
     heights = [record.height for record in history.records]
     assert heights == list(range(50, ROUNDS_LISTED_MAX + 50))
     assert chain.proofs_read == ROUNDS_LISTED_MAX
+
+
+def test_what_the_next_set_tells_stands_for_what_was_not_measured_here() -> None:
+    history = recalled((), (2_500_000,) * 3)
+    assert [record.loss_nats for record in history.records] == [2.5, None]
+    below = history.records[-1]
+    parents = (VertexId(bytes.fromhex(below.vertex_id)),)
+    told = replace(with_losses(2_400_000, 2_400_000, 0), height=2, parents=parents)
+    history.add(told, None)
+    assert [record.loss_nats for record in history.records] == [2.5, 2.4, None]
+    stranger = replace(with_losses(9_000_000, 9_000_000, 9_000_000), height=3, parents=parents)
+    history.add(stranger, None)
+    assert [record.loss_nats for record in history.records] == [2.5, 2.4, None, None]

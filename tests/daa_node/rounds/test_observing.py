@@ -41,6 +41,14 @@ def test_who_is_here_and_offers_nothing_contributes_nothing() -> None:
     assert of(NODES[3], set_of(3), offered=frozenset()) == left
 
 
+def test_of_who_says_that_it_never_trains_nothing_is_missing() -> None:
+    never = frozenset({NODES[3]})
+    silent = of(NODES[3], set_of(3), offered=frozenset(), never_train=never)
+    assert silent == {Measure.PRESENT: 1.0}
+    offering = of(NODES[3], set_of(3), never_train=never)  # its word is broken
+    assert offering[Measure.CONTRIBUTED] == 0.0
+
+
 def test_of_who_is_away_only_that_is_seen() -> None:
     nobody = frozenset[NodeId]()
     assert of(NODES[3], set_of(3), offered=nobody, reachable=nobody) == {Measure.PRESENT: 0.0}

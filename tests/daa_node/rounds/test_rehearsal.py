@@ -165,7 +165,8 @@ async def fetched(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None: 
 def asking(fetch: Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]) -> Peers:
     """Whom a round asks for updates, and what it has to do with the link."""
     link = {"sent_bytes": lambda _root: 0, "note_own": lambda _root: None}
-    return cast(Peers, SimpleNamespace(fetch_update=fetch, reachable=set, **link))
+    asked = SimpleNamespace(fetch_update=fetch, reachable=set, who_never_train=set, **link)
+    return cast(Peers, asked)
 
 
 def all_are_here(collection: Collection, elapsed_s: float, since_s: float | None) -> str | None:
@@ -356,3 +357,26 @@ async def test_what_became_eligible_after_we_closed_is_demanded_of_no_set(
         assert await gather.judge(set_of(2)) is not None
         assert await gather.judge(set_of(4)) is None
         nursery.cancel_scope.cancel()
+
+
+async def test_who_never_trains_has_as_long_for_disputes_as_the_others_train(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    for contributes in (True, False):
+        scene, given_s = Scene(), list[float]()
+
+        async def work_off(seconds: float, given_s: list[float] = given_s) -> None:
+            given_s.append(seconds)
+            await trio.sleep_forever()
+
+        scene.context.disputes.work_off = work_off
+        context = replace(scene.context, contributes=contributes)
+        walk = SynchronousRound(context, None, all_are_here)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(walk.run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert given_s == ([] if contributes else [context.plan.train_us / 1e6])
+            scene.agreement.decide(set_of(4))  # no judgement holds up the merging
+            await trio.sleep(AGGREGATION_S + 1)
+            assert len(scene.agreement.execs()) == 1
+            nursery.cancel_scope.cancel()

@@ -19,7 +19,7 @@ from daa_node.training.boundaries import Boundary, boundary_steps, open_boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.training.segment_check import Claim, ClaimedSeal
+from daa_node.training.sealed_claims import Claim, ClaimedSeal
 from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.grid import to_float32
 

@@ -14,7 +14,7 @@ from daa_node.seams import SegmentCheck, SegmentOrder
 from daa_node.training.boundaries import Boundary
 from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.model_config import ModelConfig
-from daa_node.training.segment_check import Claim, ClaimedSeal
+from daa_node.training.sealed_claims import Claim, ClaimedSeal
 from tests.daa_node.training.cheats import (
     ALICE,
     CODEC,

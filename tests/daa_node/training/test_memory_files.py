@@ -16,7 +16,8 @@ from daa_node.training.core import Core, SealedTraining, open_core
 from daa_node.training.inner_state import StateLost
 from daa_node.training.memories import two_memories
 from daa_node.training.memory_files import MemoryFile
-from daa_node.training.worker import Inbox, Worker
+from daa_node.training.orders import Inbox
+from daa_node.training.worker import Worker
 from tests.daa_node.training.test_core import BASE_D, CPU, JOB, core, order
 
 COUNT = BASE_D.size

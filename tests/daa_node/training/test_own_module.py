@@ -19,7 +19,7 @@ from daa_node.training.engine import NORM_EPSILON
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.module_probe import probe
 from daa_node.training.module_source import NO_MODULES, find_source, load_build
-from daa_node.training.segment_check import Claim
+from daa_node.training.sealed_claims import Claim
 from daa_node.updates.grid import to_float32
 from tests.daa_node.training.own_modules import (
     LANGUAGE_MODEL,

@@ -13,7 +13,8 @@ from daa_node.errors import PeerFault, TrainerFailed
 from daa_node.seams import SegmentCheck, SegmentOrder
 from daa_node.training.config import InnerConfig, TrainingJob
 from daa_node.training.model_config import ModelConfig
-from daa_node.training.segment_check import Claim, ClaimedSeal, distance
+from daa_node.training.sealed_claims import Claim, ClaimedSeal
+from daa_node.training.segment_check import distance
 from daa_node.updates.grid import CHUNK_PARAMETERS
 from tests.daa_node.training.cheats import (
     ALICE,

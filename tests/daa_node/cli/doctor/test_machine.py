@@ -133,6 +133,18 @@ def test_of_this_host_the_limit_of_threads_is_told_in_words() -> None:
     assert room is None or str(room.left) not in ("", room.limit)
 
 
+async def test_a_host_without_torch_matters_only_to_a_node_that_is_to_train(
+    tmp_path: Path,
+) -> None:
+    bare = replace(ROOMY, has_torch=lambda: False)
+    level, cause, advice = await only("device", made_node(tmp_path / "n"), bare)
+    assert (level, cause) == ("error", "no torch: this host can verify and vote, not train")
+    assert 'pip install "daa-compute[train]"' in advice
+    assert "trainer.contribute: false" in advice
+    light = made_node(tmp_path / "light", "trainer: {contribute: false}\n")
+    assert (await only("device", light, bare))[0] == "ok"
+
+
 async def test_without_torch_the_device_is_an_error_and_torch_is_named(tmp_path: Path) -> None:
     def lacking(_config: TrainerConfig) -> str:
         raise UserError("the process for the model ended; it said: No module named 'torch'", 1)

@@ -26,7 +26,7 @@ from daa_node.training.model_config import ModelConfig
 from daa_node.training.models.opening import build_model, maker_of
 from daa_node.training.module_config import BuiltModule, ModuleTensor
 from daa_node.training.module_source import find_source
-from daa_node.training.segment_check import Claim, ClaimedSeal
+from daa_node.training.sealed_claims import Claim, ClaimedSeal
 from daa_node.training.site.engine import shares_of
 from daa_node.training.site.shards import blocks_of, check_shardable
 from daa_node.updates.compression.codec import codec_named, decode
