@@ -1,0 +1,131 @@
+"""Whether rounds take longer while a crowd sits at the operator's HTTP API.
+
+Run: python benchmarks/api_crowd.py DIR HOST:PORT, beside `daa-node run --dir DIR` whose config.yaml
+has `api: {listen: HOST:PORT}` and whose job has hundreds of short rounds. Rounds are timed alone
+and with a crowd in turns: a process of the lowest priority that keeps 10,000 connections open,
+and comes again where it is shown out. What else the machine does moves rounds more than a crowd, so
+that the daemon's own time on a core is told, too. It fails where rounds with it are a tenth slower.
+"""
+
+import http.client
+import json
+import multiprocessing
+import os
+import resource
+import socket
+import statistics
+import sys
+import time
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+
+IDLE = 10_000
+ROUNDS, TURNS = 40, 3
+SLOWER_MAX = 1.10
+SOURCES = 200  # loopback addresses that they come from: one alone would drive out itself
+STATUS_TIMEOUT_S = 30.0
+COME_PER_S = 400  # of the crowd; the door lets in fifty a second
+
+
+def _finished(events: Path) -> list[dict[str, float]]:
+    lines = (json.loads(line) for line in events.read_text().splitlines())
+    return [event for event in lines if event["name"] == "round_finalized"]
+
+
+class Times:
+    """Of rounds, in seconds."""
+
+    def __init__(self, events: Path, pid: int) -> None:
+        self._events, self._pid = events, pid
+        self.rounds_s: list[float] = []
+        self._core_s, self._rounds = 0.0, 0
+
+    def add(self) -> None:
+        """So many more from now on."""
+        before_s, before = self._on_core_s(), len(_finished(self._events))
+        self.rounds_s += _round_s(self._events)
+        self._core_s += self._on_core_s() - before_s
+        self._rounds += len(_finished(self._events)) - before
+
+    @property
+    def core_s(self) -> float:
+        """The daemon's time on a core in each."""
+        return self._core_s / self._rounds
+
+    def _on_core_s(self) -> float:
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _round_s(events: Path) -> list[float]:
+    """How long so many rounds take from now on, by when they end."""
+    begun_s = time.time()
+    while True:
+        ends = [event["ts"] for event in _finished(events) if event["ts"] > begun_s]
+        if len(ends) > ROUNDS:
+            return [b - a for a, b in zip(ends, ends[1:], strict=False)]
+        time.sleep(1.0)
+
+
+def _sit(host: str, port: int, opened: "Synchronized[int]") -> None:
+    """Until it is ended."""
+    os.nice(19)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    held: list[socket.socket] = []
+    while True:
+        one = socket.socket()
+        one.setblocking(False)  # it may lie in a full backlog: that is idle, too
+        one.bind((f"127.0.1.{opened.value % SOURCES + 1}", 0))
+        one.connect_ex((host, port))
+        held.append(one)
+        opened.value += 1
+        if len(held) > IDLE:
+            held.pop(0).close()
+        time.sleep(1.0 / COME_PER_S)
+
+
+def _status(listens: str, token: str) -> tuple[float, int]:
+    """How long it took, in ms, and the daemon's pid."""
+    connection = http.client.HTTPConnection(listens, timeout=STATUS_TIMEOUT_S)
+    began_s = time.perf_counter()
+    connection.request("GET", "/v1/status", headers={"Authorization": f"Bearer {token}"})
+    answer = connection.getresponse()
+    if answer.status != 200:
+        raise RuntimeError("the API does not answer")
+    pid = int(json.loads(answer.read())["pid"])
+    return (time.perf_counter() - began_s) * 1e3, pid
+
+
+def main(directory: str, listens: str) -> int:
+    events = Path(directory) / "events.jsonl"
+    token = (Path(directory) / "api-read.token").read_text().strip()
+    host, _, port = listens.rpartition(":")
+    _, pid = _status(listens, token)
+    alone, crowded, came = Times(events, pid), Times(events, pid), 0
+    alone.add()
+    for _ in range(TURNS):
+        opened = multiprocessing.Value("i", 0)
+        crowd = multiprocessing.Process(target=_sit, args=(host, int(port), opened), daemon=True)
+        crowd.start()
+        time.sleep(1.2 * IDLE / COME_PER_S)
+        try:
+            took_ms, _ = _status(listens, token)
+            print(f"{opened.value} came; a status took {took_ms:.0f} ms among them")
+        except TimeoutError:  # its place in the kernel's queue was taken each time that it knocked
+            print(f"{opened.value} came; a status took more than {STATUS_TIMEOUT_S:.0f} s")
+        crowded.add()
+        came += opened.value
+        crowd.terminate()
+        crowd.join()
+        time.sleep(2.0)
+        alone.add()
+    for words, times in ("alone", alone), (f"with the crowd; {came} connections came", crowded):
+        median_s = statistics.median(times.rounds_s)
+        print(f"a round: {median_s:.3f} s, {times.core_s:.3f} s of it on a core, {words}")
+    slower = statistics.median(crowded.rounds_s) / statistics.median(alone.rounds_s)
+    print(f"slower by {100 * (slower - 1):.1f} %")
+    return int(slower > SLOWER_MAX)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))
