@@ -126,8 +126,9 @@ def test_a_disk_that_is_full_costs_nothing_and_with_room_it_goes_on(
             until("a part of a state", dave, has_a_part)
             disk.fill()
             assert joiner.wait(LIMIT_S) == 1
-        *_, said = (tmp_path / "told").read_text().strip().splitlines()
+        *_, said, found = (tmp_path / "told").read_text().strip().splitlines()
         assert_named(said, disk.place)
+        assert found.startswith("found: 0 B are free on the disk where "), found
         assert said.endswith("make room if the disk is full, and give the same line again")
 
         disk.resize(ROOM_KIB)
@@ -142,7 +143,8 @@ def test_a_disk_that_is_full_costs_nothing_and_with_room_it_goes_on(
             disk.resize(ROOM_KIB)
         told = again.read_text()
         if joiner.returncode == 1:
-            assert_named(told.strip().splitlines()[-1], disk.place)
+            *_, said = (each for each in told.splitlines() if each.startswith("error: "))
+            assert_named(said, disk.place)
         assert "No space left on device" in told
         newest = max(counted(events_of(dave)))
 
