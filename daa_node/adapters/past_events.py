@@ -1,10 +1,12 @@
 """The event log on disk, read again: what it says of runs that are over, oldest first.
 
-What is no event is passed over: a line that was cut off, or that another program has written.
+What is no event is passed over: a line that was cut off, or that another program has written. So
+is the rest of a file that the disk cannot read.
 """
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from daa_node.adapters.event_file import LINE_BYTES_MAX
@@ -20,23 +22,20 @@ def logged(path: Path, since_s: float) -> Iterator[Event]:
     """
     numbered = [path.with_name(f"{path.name}.{n}") for n in range(FILES_MAX, 0, -1)]
     for file in [*numbered, path]:
-        try:
+        with suppress(OSError):
             if file.stat().st_mtime < since_s:
                 continue
-            opened = file.open("rb")
-        except OSError:
-            continue
-        with opened:
-            while line := opened.readline(LINE_BYTES_MAX):
-                event = _event(line)
-                if event is not None and event["ts"] > since_s:
-                    yield event
+            with file.open("rb") as opened:
+                while line := opened.readline(LINE_BYTES_MAX):
+                    event = _event(line)
+                    if event is not None and event["ts"] > since_s:
+                        yield event
 
 
 def _event(line: bytes) -> Event | None:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(event, dict) or not isinstance(event.get("ts"), int | float):
         return None

@@ -26,6 +26,7 @@ ROUNDS_OPEN_MAX = 64
 AUTHORS_OPEN_MAX = 8192  # of one round: twice what a set may hold
 FINISHED_MAX = 16_384  # as many as an event log of its usual size tells of, and more
 PENDING_MAX = 16_384  # decisions, and contributions of aborted rounds: an hour without a disk
+NUMBER_MAX = 2e11  # a moment in the year 8307; a loss, or a time that a round took, is far below
 LATE, PASSED_OVER, ABORTED, COPY, VOID = "late", "passed over", "aborted", "copy", "void"
 
 
@@ -132,7 +133,7 @@ class Notes:
             return
         # the word is ours; what follows the colon may be the author's
         word = str(event.get("reason")).partition(":")[0]
-        seen.refused[author] = f"refused: {word[:40]}"
+        seen.refused[author] = _plain(f"refused: {word[:40]}")
 
     def _finalized(self, event: Event) -> None:
         height, seen = _count(event.get("height")), self._of(event)
@@ -230,4 +231,7 @@ def _count(value: object) -> int | None:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    """One that every file takes, and every calendar as a moment."""
+    if not isinstance(value, int | float) or value != value:
+        return None
+    return float(max(-NUMBER_MAX, min(value, NUMBER_MAX)))

@@ -39,5 +39,13 @@ def test_what_is_no_event_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     assert times(path) == []
     lines = ["{", "[1]", "null", '{"name": "events_lost"}', '{"ts": "soon"}', "\xff", "x" * 70_000]
+    lines.append("[" * 60_000)
     path.write_bytes("\n".join([*lines, '{"ts": 5.0, "name": "decision"}', '{"ts": 6']).encode())
+    assert times(path) == [5.0]
+
+
+def test_a_file_that_the_disk_cannot_read_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"ts": 5.0, "name": "decision"}\n')
+    path.with_name("events.jsonl.1").symlink_to("/proc/self/mem")  # opens, and reads as EIO
     assert times(path) == [5.0]

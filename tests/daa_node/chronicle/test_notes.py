@@ -1,14 +1,16 @@
 """What a node's events say of its rounds: who was left out, and why; bounded whatever comes."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from daa_node.adapters.sqlite_history import SqliteHistory
 from daa_node.chronicle.notes import PENDING_MAX, ROUNDS_OPEN_MAX, Notes
-from daa_node.chronicle.rows import LeftOut
+from daa_node.chronicle.rows import Batch, LeftOut
 from daa_node.observability import events as names
 from daa_node.observability.events import EventName
-from tests.daa_node.chronicle.rows_at_hand import ALICE, BOB, CAROL, member
+from tests.daa_node.chronicle.rows_at_hand import ALICE, BOB, CAROL, a_round, member
 
 
 def event(name: EventName, **fields: Any) -> dict[str, Any]:
@@ -119,9 +121,26 @@ def test_rounds_and_decisions_that_nobody_writes_take_no_room() -> None:
         event(names.ROUND_ABORTED, round=-1),
         event(names.OFFER_REFUSED, round=1, author=["x"], reason=None),
         event(names.DECISION, decision="\ud800" * 9000, reason=None),
+        event(names.ROUND_FINALIZED, round=1, height=7, loss_nats=-1e300, wall_s=float("nan")),
+        event(names.ROUND_FINALIZED, round=1, height=7, loss_nats=1e300, wall_s=10**400),
+        {"ts": float("inf"), "name": "round_finalized", "round": 1, "height": 7},
     ],
 )
 def test_a_line_of_another_program_ends_nothing(told: dict[str, Any]) -> None:
     notes = noted(told, event(names.OFFER_ACKED, round=1, author="zz"), finalized(1))
     assert notes.finished[1].left_out(1, ()) == []
     assert all(len(one.decision) < 1000 and one.decision.encode() for one in notes.decisions)
+    history = SqliteHistory(None)
+    history.open()
+    seen = notes.finished.get(7, notes.finished[1])
+    times = {"ended_s": seen.at_s, "loss_nats": seen.loss_nats, "wall_s": seen.wall_s}
+    history.write(Batch((a_round(1, **times),), decisions=tuple(notes.decisions)))
+    ended_s = history.rounds(0, 1)[0].ended_s
+    assert ended_s is not None
+    assert datetime.fromtimestamp(ended_s).year < 9999
+
+
+def test_a_refusals_word_is_one_that_every_file_takes() -> None:
+    refused = event(names.OFFER_REFUSED, round=4, author=BOB.hex(), reason="\ud800: why")
+    (one,) = noted(refused, finalized(4)).finished[4].left_out(4, ())
+    assert one.why == "refused: ?"
