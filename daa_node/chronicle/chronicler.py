@@ -104,6 +104,7 @@ class Chronicler:
             self._log.emit(HISTORY_SET_ASIDE, why=opened.set_aside)
         self._next_height = opened.newest_height + 1
         self._due_height = max(self._due_height, (await self._chain.newest()).height)
+        self._past.forget_pending()  # of an opening that failed: all of it is read again
         logged = self._parts.logged(opened.events_until_s)
         while chunk := await self._offload.run(partial(_some, logged)):
             for event in chunk:

@@ -109,6 +109,10 @@ class Notes:
         del self.left_out[:left_out]
         del self.decisions[:decisions]
 
+    def forget_pending(self) -> None:
+        """All but finished rounds."""
+        self.written(0, len(self.aborted), len(self.left_out), len(self.decisions))
+
     def _of(self, event: Event) -> _Open | None:
         number = _count(event.get("round"))
         if number is None:

@@ -210,6 +210,22 @@ async def test_a_disk_that_refuses_is_told_of_once_and_costs_no_round(
     assert [one.decision for one in world.history.decisions(0, 9)] == ["train"]
 
 
+async def test_a_log_that_is_read_while_the_disk_refuses_is_told_once(path: Path) -> None:
+    told: list[Event] = [
+        {"ts": 10.0, "name": "decision", "decision": "train", "reason": "time"},
+        {"ts": 11.0, "name": "round_aborted", "round": 2},
+        {"ts": 12.0, "name": "round_finalized", "round": 1, "height": 1, "wall_s": 4.0},
+    ]
+    world = World(path, 1, *told)
+    world.store.refuses = True
+    for _ in range(3):
+        await world.chronicler.write()
+    world.store.refuses = False
+    await world.chronicler.write()
+    assert [one.decision for one in world.history.decisions(0, 10)] == ["train"]
+    assert world.history.rounds(0, 10)[0].ended_s == 12.0
+
+
 async def test_a_file_that_is_damaged_while_the_node_runs_is_begun_anew_from_the_chain(
     path: Path, autojump_clock: MockClock
 ) -> None:
