@@ -13,6 +13,7 @@ from pathlib import Path
 
 from daa_dag.ids import NodeId, VertexId
 from daa_node.adapters import sqlite_schema as schema
+from daa_node.adapters.sqlite_faults import BUSY_S, fault_of, is_damage, storage
 from daa_node.chronicle.rows import (
     Batch,
     Contributed,
@@ -26,13 +27,10 @@ from daa_node.chronicle.rows import (
 from daa_node.chronicle.store import MEMBERS_MAX, ROWS_MAX, Opened
 from daa_node.errors import StorageFailed
 
-BUSY_S = 2.0  # somebody copies the file, or looks at it with another program
 WAL_BYTES_MAX = 4 * 1024 * 1024  # kept on disk between two writings
 BEING_THERE = ("", "-wal", "-shm")  # of one database, behind its name
 MICRO, MILLI = 1_000_000, 1000
 SCALED_MAX = 1e12  # a diverged loss has no end, and an integer here has 64 bits
-DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-PRIMARY_CODE = 0xFF  # of an error code: what lies above it says more exactly what happened
 
 
 class SqliteHistory:
@@ -42,6 +40,7 @@ class SqliteHistory:
         self._path = path
         self._writer: sqlite3.Connection | None = None
         self._host_of: dict[bytes, int] = {}
+        self._rot: str | None = None  # that only a write has found: what opens it looks at less
 
     # Writing
 
@@ -49,7 +48,7 @@ class SqliteHistory:
         """See HistoryStore. Raises StorageFailed."""
         self.close()
         why = None
-        with _storage(self._path):
+        with storage(self._path):
             if self._path is not None:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 why = self._set_aside_unless_good(self._path)
@@ -198,12 +197,14 @@ class SqliteHistory:
         database = self._writer
         if database is None:
             raise StorageFailed(f"the history at {self._path} is not open")
-        with _storage(self._path):
+        with storage(self._path):
             try:
                 database.execute("BEGIN IMMEDIATE")
                 yield database
                 database.execute("COMMIT")
-            except BaseException:
+            except BaseException as fault:
+                if isinstance(fault, sqlite3.Error) and is_damage(fault):
+                    self._rot = str(fault)
                 self._host_of.clear()  # numbers that it has given are taken back
                 with suppress(sqlite3.Error):
                     database.execute("ROLLBACK")
@@ -228,7 +229,10 @@ class SqliteHistory:
             for behind in BEING_THERE[1:]:  # of a file that is gone: they fit no other one
                 path.with_name(path.name + behind).unlink(missing_ok=True)
             return None
-        why, word = _fault_of(path)
+        why, word = fault_of(path)
+        if why is None and self._rot is not None:
+            why, word = f"is damaged ({self._rot})", "damaged"
+        self._rot = None
         if why is None:
             return None
         aside = path.with_name(f"{path.name}.{word}")
@@ -254,21 +258,21 @@ class SqliteHistory:
                 return []
             members = _members(database, rows[0]["height"], rows[-1]["height"])
             left_out = _left_out(database, rows[0]["round"], rows[-1]["round"])
-        return [
-            RoundRow(
-                height=row["height"],
-                round=row["round"],
-                vertex_id=VertexId(row["vertex_id"]),
-                signers=row["signers"],
-                contributors=tuple(members.get(row["height"], ())),
-                ended_s=row["ended_s"],
-                loss_nats=_unscaled(row["loss"], MICRO),
-                wall_s=_unscaled(row["wall_ms"], MILLI),
-                sent_bytes=row["sent_bytes"],
-                left_out=tuple(left_out.get(row["round"], ())),
-            )
-            for row in rows
-        ]
+            return [
+                RoundRow(
+                    height=row["height"],
+                    round=row["round"],
+                    vertex_id=VertexId(row["vertex_id"]),
+                    signers=row["signers"],
+                    contributors=tuple(members.get(row["height"], ())),
+                    ended_s=row["ended_s"],
+                    loss_nats=_unscaled(row["loss"], MICRO),
+                    wall_s=_unscaled(row["wall_ms"], MILLI),
+                    sent_bytes=row["sent_bytes"],
+                    left_out=tuple(left_out.get(row["round"], ())),
+                )
+                for row in rows
+            ]
 
     def newest_height(self) -> int:
         """0: there is no round by itself. Raises StorageFailed."""
@@ -290,27 +294,29 @@ class SqliteHistory:
                 "SELECT * FROM decisions WHERE number > ? ORDER BY number LIMIT ?",
                 (after, _bounded(limit)),
             ).fetchall()
-        return [Decided(row["at_s"], row["decision"], row["reason"], row["number"]) for row in rows]
+            return [
+                Decided(row["at_s"], row["decision"], row["reason"], row["number"]) for row in rows
+            ]
 
     def spans(self) -> list[Span]:
         """See HistoryStore. Raises StorageFailed."""
         with self._reading() as database:
             rows = database.execute("SELECT * FROM spans ORDER BY from_s, seconds").fetchall()
-        return [
-            Span(
-                seconds=row["seconds"],
-                from_s=row["from_s"],
-                rounds=row["rounds"],
-                aborted=row["aborted"],
-                tokens=row["tokens"],
-                contributions=row["members"],
-                void=row["void"],
-                wall_s=row["wall_ms"] / MILLI,
-                sent_bytes=row["sent_bytes"],
-                loss_nats=_unscaled(row["loss"], MICRO),
-            )
-            for row in rows
-        ]
+            return [
+                Span(
+                    seconds=row["seconds"],
+                    from_s=row["from_s"],
+                    rounds=row["rounds"],
+                    aborted=row["aborted"],
+                    tokens=row["tokens"],
+                    contributions=row["members"],
+                    void=row["void"],
+                    wall_s=row["wall_ms"] / MILLI,
+                    sent_bytes=row["sent_bytes"],
+                    loss_nats=_unscaled(row["loss"], MICRO),
+                )
+                for row in rows
+            ]
 
     def sums(self) -> Sums:
         """See HistoryStore. Raises StorageFailed."""
@@ -327,13 +333,13 @@ class SqliteHistory:
             rows = database.execute(
                 "SELECT * FROM hosts ORDER BY tokens DESC, rounds DESC, node_id"
             ).fetchall()
-        hosts = tuple(_host_sum(row, whys.get(row["host"], {})) for row in rows)
-        return Sums(rounds, sum(host.tokens for host in hosts), hosts)
+            hosts = tuple(_host_sum(row, whys.get(row["host"], {})) for row in rows)
+            return Sums(rounds, sum(host.tokens for host in hosts), hosts)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """A view that stands still. Raises StorageFailed."""
-        with _storage(self._path):
+        with storage(self._path):
             if self._path is None:
                 assert self._writer is not None, "open() comes first"
                 yield self._writer
@@ -357,43 +363,6 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
     )
     database.row_factory = sqlite3.Row
     return database
-
-
-def _fault_of(path: Path) -> tuple[str | None, str]:
-    """(what is wrong with the file, in a word); (None, "") if nothing is."""
-    try:
-        with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as database:
-            (application,) = database.execute("PRAGMA application_id").fetchone()
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.DatabaseError as fault:
-        if not _is_damage(fault):
-            raise
-        return f"is damaged ({fault})", "damaged"
-    if (application, version) == (0, 0) and path.stat().st_size == 0:
-        return None, ""  # begun, and no more
-    if application != schema.APPLICATION_ID:
-        return "is no history of a node", "damaged"
-    if version > schema.VERSION:
-        return f"is of a newer daa-node (version {version})", f"version{version}"
-    return (None, "") if found == "ok" else (f"is damaged ({found})", "damaged")
-
-
-def _is_damage(fault: sqlite3.Error) -> bool:
-    code = getattr(fault, "sqlite_errorcode", None)
-    return code is not None and code & PRIMARY_CODE in DAMAGE
-
-
-@contextmanager
-def _storage(path: Path | None) -> Iterator[None]:
-    """StorageFailed in place of what SQLite and the system raise."""
-    try:
-        yield
-    except sqlite3.Error as fault:
-        remedy = ". A daemon sets it aside when it starts, and begins another" * _is_damage(fault)
-        raise StorageFailed(f"the history at {path}: {fault}{remedy}") from fault
-    except OSError as fault:
-        raise StorageFailed(f"the history at {path}: {fault.strerror or fault}") from fault
 
 
 def _of_few_members(rows: list[sqlite3.Row]) -> list[sqlite3.Row]:

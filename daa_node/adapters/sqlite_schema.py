@@ -13,7 +13,9 @@
 Times are unix seconds, losses millionths of a nat. A host is a small number here: ids are 32 bytes.
 """
 
-VERSION = 1  # of the tables; a file of a newer one is not ours to change
+# Of the tables, by the very text below: another text under the same number is taken for damage. A
+# file of a newer one is not ours to change.
+VERSION = 1
 APPLICATION_ID = 0x64616168  # "daah" in the file's header: no other database is taken for ours
 
 HOUR_S, DAY_S = 3600, 86_400

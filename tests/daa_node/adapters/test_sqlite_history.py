@@ -1,6 +1,7 @@
 """The history in its file: sums that stay exact, room that stays bounded, files of others."""
 
 import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,8 @@ def opened(path: Path | None) -> SqliteHistory:
 
 def changed(path: Path, statement: str) -> None:
     """By another program."""
-    database = sqlite3.connect(path)
-    database.execute(statement)
-    database.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(statement)
 
 
 def test_what_was_written_is_read_again_by_another_process(path: Path) -> None:
@@ -190,6 +190,60 @@ def test_a_damaged_file_is_set_aside_and_another_one_is_begun(path: Path, rot: b
     assert path.with_name("rounds.sqlite.damaged").exists()
     history.write(Batch((a_round(1),)))
     assert len(history.rounds(0, 10)) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"CREATE TABLE hosts", b"CREATE TAB\xffE hosts"),
+        (b"CREATE TABLE aborted", b"CREATE TABLE abor\xffed"),
+        (b"CREATE TABLE notes (key TEXT", b"CREATE TABLE notes (k\xffy TEXT"),
+        (b"height INTEGER PRIMARY KEY, round", b"height INTEGER PRIMARY KEY, bound"),
+        ((1).to_bytes(4) + (0).to_bytes(4), (0).to_bytes(4) * 2),  # its version
+    ],
+)
+def test_no_byte_that_rots_keeps_a_daemon_from_its_start(
+    path: Path, old: bytes, new: bytes
+) -> None:
+    history = opened(path)
+    history.write(Batch((a_round(1),)))
+    history.close()
+    whole = path.read_bytes()
+    place = whole.index(old, 60)
+    path.write_bytes(whole[:place] + new + whole[place + len(new) :])
+    for read in (lambda: history.rounds(0, 10), history.sums, history.spans):
+        with suppress(StorageFailed):  # and nothing else
+            read()
+    set_aside = history.open().set_aside
+    assert set_aside is not None
+    assert set_aside.startswith("rounds.sqlite is damaged")
+    history.write(Batch((a_round(1),)))
+
+
+def test_damage_that_only_a_write_meets_is_set_aside_by_the_next_opening(path: Path) -> None:
+    opened(path).close()
+    named = "FROM sqlite_master WHERE name = 'rounds_by_end'"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        index = database.execute(f"SELECT * {named}").fetchone()
+        database.execute(f"DELETE {named}")
+    changed(path, "INSERT INTO rounds VALUES (1, 1, x'', 3, 0, 0, 0, 5.0, NULL, NULL, NULL)")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", index)
+    history = SqliteHistory(path)
+    assert history.open().set_aside is None
+    with pytest.raises(StorageFailed, match="malformed"):
+        history.trim(1e9, 1)
+    assert history.open().set_aside is not None
+    history.trim(1e9, 1)
+
+
+def test_a_file_that_was_only_begun_takes_no_damaged_ones_place(path: Path) -> None:
+    path.parent.mkdir()
+    changed(path, "PRAGMA journal_mode = WAL")
+    assert path.stat().st_size > 0
+    assert SqliteHistory(path).open().set_aside is None
 
 
 def test_a_file_of_a_newer_program_is_set_aside_by_a_daemon_and_named_to_a_reader(
