@@ -84,7 +84,9 @@ class SqliteHistory:
         """See HistoryStore. Raises StorageFailed."""
         old_s = now_s - rounds_days * schema.DAY_S
         with self._writing() as database:
-            (height,) = database.execute(schema.LAST_TO_FOLD, {"at_s": old_s}).fetchone()
+            (height,) = database.execute(
+                schema.LAST_TO_FOLD, {"at_s": old_s, "now_s": now_s}
+            ).fetchone()
             gone = {"height": height}
             database.execute(schema.FOLD_ROUNDS, gone)
             database.execute(
@@ -101,8 +103,12 @@ class SqliteHistory:
             over = _nth(database, "left_out", "round", schema.LEFT_OUT_MAX)
             database.execute("DELETE FROM left_out WHERE round <= ?", (over,))
             over = _nth(database, "decisions", "number", schema.DECISIONS_MAX)
-            database.execute("DELETE FROM decisions WHERE number <= ? OR at_s < ?", (over, old_s))
-            hours = {"from_s": int(now_s) - schema.HOURS_KEPT_S}
+            database.execute(schema.OLD_DECISIONS, {"over": over, "at_s": old_s})
+            (oldest_s,) = database.execute(
+                f"SELECT coalesce(min(from_s), 0) FROM spans WHERE seconds = {schema.HOUR_S}"
+            ).fetchone()
+            until_s = min(int(now_s) - schema.HOURS_KEPT_S, oldest_s + schema.HOURS_AT_ONCE_S)
+            hours = {"from_s": until_s}
             database.execute(schema.FOLD_HOURS, hours)
             database.execute(
                 f"DELETE FROM spans WHERE seconds = {schema.HOUR_S} AND from_s < :from_s", hours

@@ -20,6 +20,10 @@ APPLICATION_ID = 0x64616168  # "daah" in the file's header: no other database is
 
 HOUR_S, DAY_S = 3600, 86_400
 HOURS_KEPT_S = 366 * DAY_S
+# Each hour no more than this becomes coarser by its age: so what a clock that is years ahead spoils
+# in an hour would have gone in a day, or in a week, anyway.
+OLD_AT_ONCE, OLD_PART = 64, 24  # rows, or one of so many: the larger of the two
+HOURS_AT_ONCE_S = 7 * DAY_S
 # A round of four seconds for four weeks is 600,000. Beyond these the oldest go early.
 ROUNDS_MAX = 200_000
 CONTRIBUTIONS_MAX = 1_000_000
@@ -115,13 +119,23 @@ FROM spans WHERE seconds = {HOUR_S} AND from_s < :from_s GROUP BY day
 {_TAKE_IN}
 """
 
-# The highest height that goes: too old, or more than there may be.
+# The highest height that goes: too old, or more than there may be. A round is old if no round below
+# it is young: one that ended while the clock stood at 1970 takes none of last week with it.
 LAST_TO_FOLD = f"""
 SELECT max(
-    coalesce((SELECT max(height) FROM rounds WHERE ended_s < :at_s), 0),
+    coalesce((SELECT max(height) FROM rounds WHERE ended_s < :at_s
+        AND height < coalesce(
+            (SELECT min(height) FROM rounds WHERE ended_s BETWEEN :at_s AND :now_s), height + 1)
+        AND height <= (SELECT min(height) + max({OLD_AT_ONCE}, count(*) / {OLD_PART}) FROM rounds)
+    ), 0),
     coalesce((SELECT height FROM rounds ORDER BY height DESC LIMIT 1 OFFSET {ROUNDS_MAX}), 0),
     coalesce((SELECT height FROM contributions ORDER BY height DESC, host DESC
               LIMIT 1 OFFSET {CONTRIBUTIONS_MAX}), 0))
+"""
+
+OLD_DECISIONS = f"""
+DELETE FROM decisions WHERE number <= :over OR at_s < :at_s AND number <=
+    (SELECT min(number) + max({OLD_AT_ONCE}, count(*) / {OLD_PART}) FROM decisions)
 """
 
 # Whoever came last stays by name.

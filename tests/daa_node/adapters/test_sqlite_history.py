@@ -153,6 +153,32 @@ def test_an_hour_that_is_folded_in_two_parts_is_one(path: Path) -> None:
     assert (span.from_s, span.rounds, span.tokens, span.loss_nats) == (100 * HOUR, 2, 4000, 2.98)
 
 
+def test_a_round_of_a_wrong_clock_takes_no_young_round_with_it(path: Path) -> None:
+    history = opened(path)
+    now_s = 100.0 * DAY
+    ends = [60 * DAY, 99 * DAY, 5.0, now_s - 60, 9000 * DAY, now_s]  # it stood at 1970, and at 1994
+    history.write(Batch(tuple(a_round(n, ended_s=end_s) for n, end_s in enumerate(ends, 1))))
+    history.trim(now_s, rounds_days=28)
+    assert [row.height for row in history.rounds(0, 10)] == [2, 3, 4, 5, 6]
+    history.trim(now_s - 365 * DAY, rounds_days=28)
+    assert [row.height for row in history.rounds(0, 10)] == [2, 3, 4, 5, 6]
+    history.trim(now_s + 29 * DAY, rounds_days=28)
+    assert history.rounds(0, 10) == []  # whatever the clock said then, all around it are old
+
+
+def test_a_clock_that_is_ten_years_ahead_for_an_hour_takes_the_oldest_alone(path: Path) -> None:
+    history = opened(path)
+    rounds = tuple(a_round(n, ended_s=4 * n * HOUR) for n in range(1, 101))
+    decided = tuple(Decided(n * HOUR, "train", "time") for n in range(1, 101))
+    history.write(Batch(rounds, decisions=decided))
+    history.trim(3650.0 * DAY, rounds_days=28)
+    assert [row.height for row in history.rounds(0, 100)] == list(range(66, 101))
+    assert [one.number for one in history.decisions(0, 100)] == list(range(66, 101))
+    assert sum(span.seconds == HOUR for span in history.spans()) == 23  # of those after a week
+    history.trim(3650.0 * DAY, rounds_days=28)
+    assert (history.rounds(0, 100), history.decisions(0, 100)) == ([], [])
+
+
 def test_a_crowd_of_rounds_and_hosts_takes_no_more_room(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +257,7 @@ def test_damage_that_only_a_write_meets_is_set_aside_by_the_next_opening(path: P
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA writable_schema = ON")
         database.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", index)
+    changed(path, "INSERT INTO rounds VALUES (2, 2, x'', 3, 0, 0, 0, 6.0, NULL, NULL, NULL)")
     history = SqliteHistory(path)
     assert history.open().set_aside is None
     with pytest.raises(StorageFailed, match="malformed"):
