@@ -91,7 +91,9 @@ def _rounds(history: SqliteHistory, since_s: float | None) -> Iterator[RoundRow]
             return
         after = lowest - 1
     while page := history.rounds(after, ROWS_MAX):
-        yield from page
+        for row in page:  # in between there may be one of a clock that was wrong
+            if since_s is None or row.ended_s is None or row.ended_s >= since_s:
+                yield row
         after = page[-1].height
 
 

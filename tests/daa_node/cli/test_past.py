@@ -76,6 +76,19 @@ def test_since_a_day_come_what_ended_then_and_hours_before_that(
     assert (later["rounds"], later["spans"]) == ([], [])
 
 
+def test_a_round_that_ended_earlier_by_a_wrong_clock_is_not_among_those_since(
+    command: Command, node: tuple[Path, NodeId]
+) -> None:
+    root, _ = node
+    history = SqliteHistory(DataDirectory(root).history)
+    history.open()
+    history.write(Batch((a_round(21, ended_s=5.0), a_round(22, ended_s=22 * DAY))))
+    history.close()
+    day = datetime.fromtimestamp(20 * DAY).isoformat()
+    told = json.loads(command("rounds", "--dir", root, "--since", day, "--json").out)
+    assert [row["height"] for row in told["rounds"]] == [20, 22]
+
+
 def test_contributions_name_each_host_with_this_one_marked(
     command: Command, node: tuple[Path, NodeId]
 ) -> None:
