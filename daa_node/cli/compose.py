@@ -47,6 +47,7 @@ from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
 from daa_node.cli.keeping import history_of, tracing_of
 from daa_node.cli.live_settings import LiveSettings
+from daa_node.cli.remarks import finish, remark
 from daa_node.cli.starting import check_start
 from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
@@ -168,7 +169,10 @@ def run_daemon(
             reason = trio.run(daemon.run, with_parent)
         except BaseExceptionGroup as group:
             raise _told(_first_cause(group), joined is not None) from None
-    report.note(f"stopped: {reason}")
+        finally:
+            finish()
+    remark(f"stopped: {reason}")
+    finish()
 
 
 def _told(cause: BaseException, joins: bool) -> BaseException:
@@ -377,12 +381,12 @@ class _Daemon:
                     at_once.cancel()
                 else:
                     asked = True
-                    report.note("draining: stopping when the round is final (again: at once)")
+                    remark("draining: stopping when the round is final (again: at once)")
 
     def _write(self, event: Event) -> None:
         self._file.write_line(as_line(event))
         if event["name"] in SHOWN:
-            report.note(remote.event_line(event))
+            remark(remote.event_line(event))
 
 
 def make_room(config: NodeConfig, founders: int) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import trio
 
 from daa_node.cli import report
+from daa_node.cli.remarks import remark
 from daa_node.observability import events as names
 from daa_node.observability.config import LogConfig
 from daa_node.observability.events import Event, EventLog
@@ -152,7 +153,7 @@ def _words(height: int, here: int, due: int) -> str:
 
 async def tell(log: EventLog) -> None:
     """Until cancelled."""
-    made, progress = Contribution(), Progress(_drawing(), report.note)
+    made, progress = Contribution(), Progress(_drawing(), remark)
     async with log.subscribe() as new, trio.open_nursery() as nursery:
         nursery.start_soon(_each_minute, made.line)
         async for event in new:
@@ -165,7 +166,7 @@ def is_told(config: LogConfig) -> bool:
     return config.each_minute or sys.stderr.isatty()
 
 
-async def tell_standing(log: EventLog, write: Callable[[str], None] = report.note) -> None:
+async def tell_standing(log: EventLog, write: Callable[[str], None] = remark) -> None:
     """The line of `run`, until cancelled. Plain, so that a file can hold it as well."""
     made, standing = Contribution(), Standing()
     async with log.subscribe() as new, trio.open_nursery() as nursery:
@@ -175,7 +176,7 @@ async def tell_standing(log: EventLog, write: Callable[[str], None] = report.not
             standing.note(event)
 
 
-async def _each_minute(line: Callable[[], str], write: Callable[[str], None] = report.note) -> None:
+async def _each_minute(line: Callable[[], str], write: Callable[[str], None] = remark) -> None:
     while True:
         await trio.sleep(LINE_EACH_S)
         write(line())

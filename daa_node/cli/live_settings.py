@@ -18,8 +18,9 @@ from typing import Any
 import trio
 
 from daa_node import config as node_config
-from daa_node.cli import identity, report
+from daa_node.cli import identity
 from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
+from daa_node.cli.remarks import remark
 from daa_node.cli.settings_edit import Number, edited
 from daa_node.config import SAFE_KEYS, NodeConfig
 from daa_node.config_file import Loaded
@@ -57,7 +58,7 @@ class LiveSettings:
             loaded = identity.open_config(self._directory, self._given_path)
         except NodeError as refused:
             self._events.emit(CONFIG_RELOADED, error=str(refused))
-            report.note(f"settings not reloaded: {refused}")
+            remark(f"settings not reloaded: {refused}")
             return
         taken, waiting = node_config.changed(self.now, loaded.value)
         self.now, self._origins = node_config.taken_over(self.now, loaded.value), loaded
