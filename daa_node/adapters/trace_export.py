@@ -34,7 +34,7 @@ def sent_to(url: str) -> Export:
             connection.request("POST", path, trace, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             answer.read(ANSWER_BYTES_MAX)
-        except (OSError, HTTPException) as fault:
+        except (OSError, HTTPException, UnicodeError) as fault:  # a name like a..b has no bytes
             return f"{url}: {fault or type(fault).__name__}"
         finally:
             connection.close()

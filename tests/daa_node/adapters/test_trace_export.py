@@ -84,6 +84,10 @@ def test_what_a_collector_refuses_or_nobody_takes_is_told(
     fault = sent_to("http://127.0.0.1:1/v1/traces")(b"{}")
     assert fault is not None
     assert "refused" in fault
+    for wrong in ("http://a..b:4318/v1/traces", "http://127.0.0.1:1/\xe4"):  # as settings let in
+        fault = sent_to(wrong)(b"{}")
+        assert fault is not None
+        assert fault.startswith(wrong)
 
 
 async def test_a_collector_that_stands_still_costs_traces_alone_and_is_told_of_once() -> None:
