@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import trio
+
 from daa_dag.ids import NodeId
 from daa_node.api.replies import said, told
 from daa_node.api.routes import Asked, Parameter, Route
@@ -15,6 +17,7 @@ from daa_node.wire.http_messages import Reply
 
 SCHEMA_VERSION = 1
 ROWS = 100  # of a page, if nothing is said
+READERS_MAX = 2  # at once: rounds write to the disk on the same few threads
 OFF = "this node keeps no history: set `history: {enabled: true}` in config.yaml, and restart it"
 _LIMIT = Parameter("limit", "rows at most", ROWS, ROWS_MAX)
 ROUNDS = (Parameter("after", "rounds above this height", 0), _LIMIT)
@@ -23,12 +26,14 @@ DECISIONS = (Parameter("after", "decisions above this number", 0), _LIMIT)
 
 def history_routes(store: HistoryStore | None, offload: Offload, me: NodeId) -> tuple[Route, ...]:
     """None: it is off, and each of them says so."""
+    turn = trio.Semaphore(READERS_MAX)
 
     async def read(make: Callable[[HistoryStore], dict[str, Any]]) -> Reply:
         if store is None:
             return said(404, OFF)
         try:  # many rows are much text: the event loop has no time for that either
-            return await offload.run(partial(_answer, make, store))
+            async with turn:
+                return await offload.run(partial(_answer, make, store))
         except StorageFailed as failure:
             return said(503, f"{failure}; it is read again when you ask again")
 

@@ -1,19 +1,23 @@
 """The history over HTTP: pages that go on, sums with our own marked, and a word where it is off."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import trio
+import trio.testing
 
 from daa_node.adapters.sqlite_history import SqliteHistory
-from daa_node.api.history_routes import history_routes
+from daa_node.api.history_routes import READERS_MAX, history_routes
 from daa_node.chronicle.rows import Batch, Decided
 from daa_node.wire.http_messages import Reply, Visit
 from tests.daa_node.api.operator_desks import TOKENS, operator_desk
 from tests.daa_node.chronicle.rows_at_hand import ALICE, BOB, a_round, left_out
 from tests.daa_node.inline import Inline
 
+T = TypeVar("T")
 PATHS = ("/v1/history/rounds", "/v1/history/decisions", "/v1/history/spans", "/v1/contributions")
 
 
@@ -50,6 +54,27 @@ async def test_rounds_and_decisions_come_by_pages_that_say_where_to_go_on(
     assert (end["rounds"], end["next_after"]) == ([], 5)
     page = await told(store, "/v1/history/decisions?after=3&limit=9")
     assert [row["number"] for row in page["decisions"]] == [4, 5]
+
+
+async def test_a_crowd_of_readers_leaves_threads_to_the_rounds(store: SqliteHistory) -> None:
+    reading, goes_on = list[int](), trio.Event()
+
+    class Slow:
+        async def run(self, work: Callable[[], T]) -> T:
+            reading.append(1)
+            await goes_on.wait()
+            return work()
+
+    desk = operator_desk(more=history_routes(store, Slow(), ALICE))
+    header = f"Bearer {TOKENS.read}"
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            visit = Visit("GET", PATHS[0], "127.0.0.1:9180", authorization=header)
+            nursery.start_soon(desk.answer, visit)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(reading) == READERS_MAX
+        goes_on.set()
+    assert len(reading) == 20
 
 
 async def test_contributions_say_which_is_ours(store: SqliteHistory) -> None:
