@@ -14,7 +14,7 @@ certified set was left out; why, is told by what happened to it:
 Bounded: what is not written for a long time makes room, and the chain still tells of the rounds.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from daa_dag.checkpoint import COUNT_MAX
 from daa_dag.ids import DIGEST_BYTES, NodeId
@@ -25,6 +25,7 @@ from daa_node.observability.events import TEXT_CHARS_MAX, Event
 ROUNDS_OPEN_MAX = 64
 AUTHORS_OPEN_MAX = 8192  # of one round: twice what a set may hold
 FINISHED_MAX = 16_384  # as many as an event log of its usual size tells of, and more
+AUTHORS_KEPT_MAX = 200_000  # of all finished rounds, some 30 MB: two days of a hundred authors each
 PENDING_MAX = 16_384  # decisions, and contributions of aborted rounds: an hour without a disk
 NUMBER_MAX = 2e11  # a moment in the year 8307; a loss, or a time that a round took, is far below
 LATE, PASSED_OVER, ABORTED, COPY, VOID = "late", "passed over", "aborted", "copy", "void"
@@ -39,10 +40,17 @@ class _Open:
     refused: dict[str, str] = field(default_factory=dict)
     copies: set[str] = field(default_factory=set)
 
+    @property
+    def size(self) -> int:
+        return sum(map(len, (self.held, self.eligible, self.refused, self.copies)))
+
     def why_left_out(self, author: str) -> str:
         if author in self.refused:
             return self.refused[author]
         return PASSED_OVER if author in self.eligible else LATE
+
+
+_NOTHING = _Open()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,7 @@ class Notes:
         self._me = me.hex()
         self._open: dict[int, _Open] = {}
         self.finished: dict[int, Finished] = {}  # by height
+        self._authors = 0  # in all of them
         self.aborted: list[Aborted] = []
         self.left_out: list[LeftOut] = []  # of aborted rounds
         self.decisions: list[Decided] = []
@@ -104,7 +113,7 @@ class Notes:
     def written(self, height: int, aborted: int, left_out: int, decisions: int) -> None:
         """Forget rounds up to this height, and so many of the others, the oldest first."""
         for done in [each for each in self.finished if each <= height]:
-            del self.finished[done]
+            self._drop(done)
         del self.aborted[:aborted]
         del self.left_out[:left_out]
         del self.decisions[:decisions]
@@ -146,6 +155,8 @@ class Notes:
         del self._open[event["round"]]
         wall_s = _number(event.get("wall_s"))
         is_walked = bool(wall_s)  # a round that was followed took no time
+        self._drop(height)
+        self._authors += seen.size
         self.finished[height] = Finished(
             height,
             self._at_s(event),
@@ -156,7 +167,22 @@ class Notes:
         )
         self.newest_height = max(self.newest_height, height)
         while len(self.finished) > FINISHED_MAX:
-            del self.finished[min(self.finished)]
+            self._drop(min(self.finished))
+        if self._authors > AUTHORS_KEPT_MAX:
+            self._forget_authors()
+
+    def _drop(self, height: int) -> None:
+        dropped = self.finished.pop(height, None)
+        self._authors -= 0 if dropped is None else dropped.seen.size
+
+    def _forget_authors(self) -> None:
+        """Of the oldest rounds, down to half: when they ended stays."""
+        for height in sorted(self.finished):
+            if self._authors <= AUTHORS_KEPT_MAX // 2:
+                break
+            one = self.finished[height]
+            self._authors -= one.seen.size
+            self.finished[height] = replace(one, seen=_NOTHING)
 
     def _was_aborted(self, event: Event) -> None:
         seen = self._of(event)

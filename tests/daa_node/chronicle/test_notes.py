@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from daa_node.adapters.sqlite_history import SqliteHistory
+from daa_node.chronicle import notes as notes_module
 from daa_node.chronicle.notes import PENDING_MAX, ROUNDS_OPEN_MAX, Notes
 from daa_node.chronicle.rows import Batch, LeftOut
 from daa_node.observability import events as names
@@ -108,6 +109,23 @@ def test_rounds_and_decisions_that_nobody_writes_take_no_room() -> None:
     for _ in range(PENDING_MAX + 3):
         notes.note(event(names.DECISION, decision="a", reason="b"))
     assert (len(notes.decisions), notes.lost) == (PENDING_MAX, 3)
+
+
+def test_rounds_of_a_crowd_that_nobody_writes_keep_their_times_and_lose_their_authors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notes_module, "AUTHORS_KEPT_MAX", 20)
+    crowd = [bytes([n]) * 32 for n in range(5)]
+    notes = Notes(ALICE)
+    for number in range(1, 101):
+        for author in crowd:
+            notes.note(acked(number, author))
+        notes.note(finalized(number))
+        assert sum(one.seen.size for one in notes.finished.values()) <= 20
+    assert [one.at_s for one in notes.finished.values()] == [7.5] * 100
+    assert len(notes.finished[100].left_out(100, ())) == 5
+    notes.written(99, 0, 0, 0)
+    assert (list(notes.finished), notes._authors) == ([100], 5)
 
 
 @pytest.mark.parametrize(
