@@ -9,6 +9,7 @@ Source: sqlite.org/wal.html, sqlite.org/pragma.html.
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from daa_dag.ids import NodeId, VertexId
@@ -24,7 +25,7 @@ from daa_node.chronicle.rows import (
     Span,
     Sums,
 )
-from daa_node.chronicle.store import MEMBERS_MAX, ROWS_MAX, Opened
+from daa_node.chronicle.store import LACKING_MAX, MEMBERS_MAX, ROWS_MAX, Opened
 from daa_node.errors import StorageFailed
 
 WAL_BYTES_MAX = 4 * 1024 * 1024  # kept on disk between two writings
@@ -59,7 +60,10 @@ class SqliteHistory:
             (height,) = self._writer.execute("SELECT max(height) FROM rounds").fetchone()
             (span,) = self._writer.execute("SELECT max(height) FROM spans").fetchone()
             (until_s,) = self._writer.execute("SELECT value FROM notes").fetchone()
-        return Opened(max(height or 0, span or 0), until_s, why)
+            gaps = self._writer.execute(schema.GAPS, {"count": LACKING_MAX}).fetchall()
+        lacking = (at for before, behind in gaps for at in range(before + 1, behind))
+        newest = max(height or 0, span or 0)
+        return Opened(newest, until_s, why, tuple(islice(lacking, LACKING_MAX)))
 
     def write(self, batch: Batch) -> None:
         """See HistoryStore. Raises StorageFailed."""

@@ -119,6 +119,14 @@ FROM spans WHERE seconds = {HOUR_S} AND from_s < :from_s GROUP BY day
 {_TAKE_IN}
 """
 
+# Heights before and behind each gap between rounds; of the newest round there is none behind.
+GAPS = """
+SELECT height, (SELECT min(height) FROM rounds WHERE height > low.height) AS behind
+FROM rounds AS low
+WHERE NOT EXISTS (SELECT 1 FROM rounds WHERE height = low.height + 1) AND behind IS NOT NULL
+ORDER BY height LIMIT :count
+"""
+
 # The highest height that goes: too old, or more than there may be. A round is old if no round below
 # it is young: one that ended while the clock stood at 1970 takes none of last week with it.
 LAST_TO_FOLD = f"""

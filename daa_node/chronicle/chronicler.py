@@ -21,7 +21,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.chronicle.certified import round_row, signers_of
 from daa_node.chronicle.notes import Notes
 from daa_node.chronicle.rows import Batch, RoundRow
-from daa_node.chronicle.store import HistoryParts
+from daa_node.chronicle.store import LACKING_MAX, HistoryParts
 from daa_node.errors import StorageFailed
 from daa_node.observability.events import HISTORY_FAILED, HISTORY_SET_ASIDE, Event, EventLog
 from daa_node.seams import Clock, Offload
@@ -60,6 +60,7 @@ class Chronicler:
         self._next_height = 1
         self._due_height = 0  # up to which the chain is to be told of
         self._trimmed_s = float("-inf")
+        self._lacking: list[int] = []  # heights whose vertex was damaged, or not here yet
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; then `end` writes what is left."""
@@ -102,7 +103,7 @@ class Chronicler:
         opened = await self._offload.run(self._parts.store.open)
         if opened.set_aside is not None:
             self._log.emit(HISTORY_SET_ASIDE, why=opened.set_aside)
-        self._next_height = opened.newest_height + 1
+        self._next_height, self._lacking = opened.newest_height + 1, [*opened.lacking]
         self._due_height = max(self._due_height, (await self._chain.newest()).height)
         self._past.forget_pending()  # of an opening that failed: all of it is read again
         logged = self._parts.logged(opened.events_until_s)
@@ -117,9 +118,13 @@ class Chronicler:
         """Whether there is more."""
         self._due_height = max(self._due_height, self._notes.newest_height)
         last = min(self._due_height, self._next_height + ROUNDS_AT_ONCE - 1)
-        rows = [await self._row_at(height) for height in range(self._next_height, last + 1)]
-        await self._write_notes(self._notes, tuple(row for row in rows if row is not None), last)
+        heights = range(self._next_height, last + 1)
+        rows = {height: await self._row_at(height) for height in heights}
+        found = tuple(row for row in rows.values() if row is not None)
+        await self._write_notes(self._notes, found, last)
         self._past.written(last, 0, 0, 0)
+        lacking = [*self._lacking, *(height for height in heights if rows[height] is None)]
+        self._lacking = lacking[:LACKING_MAX]
         self._next_height = last + 1
         return last < self._due_height
 
@@ -154,9 +159,19 @@ class Chronicler:
         seen = self._notes.finished.get(height) or self._past.finished.get(height)
         return round_row(vertex, signers_of(certificate), set_block, seen)
 
+    async def _look_again(self) -> None:
+        """For rounds that the chain has got back, by its daily reading, or from others."""
+        rows = [await self._row_at(height) for height in self._lacking]
+        found = tuple(row for row in rows if row is not None)
+        if found:
+            await self._offload.run(partial(self._parts.store.write, Batch(found)))
+            here = {row.height for row in found}
+            self._lacking = [height for height in self._lacking if height not in here]
+
     async def _trim(self) -> None:
         if trio.current_time() - self._trimmed_s < TRIM_EVERY_S:
             return
+        await self._look_again()
         trim, days = self._parts.store.trim, self._parts.config.rounds_days
         await self._offload.run(partial(trim, self._now_s(), days))
         self._trimmed_s = trio.current_time()

@@ -13,6 +13,7 @@ from daa_node.chronicle.rows import Batch, Decided, RoundRow, Span, Sums
 from daa_node.observability.events import Event
 
 ROWS_MAX = 1000  # of one answer
+LACKING_MAX = 1024  # rounds that are looked for again
 MEMBERS_MAX = 20_000  # of all rounds of one answer, some 4 MB as JSON; the first may have more
 
 
@@ -23,6 +24,7 @@ class Opened:
     newest_height: int  # 0: no round
     events_until_s: float  # what the event log says of later is not in it
     set_aside: str | None = None  # why it begins anew, and where the other one lies
+    lacking: tuple[int, ...] = ()  # heights of rounds among those in it, the lowest LACKING_MAX
 
 
 class HistoryStore(Protocol):

@@ -23,6 +23,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.chronicle.chronicler import (
     RETRY_S,
     ROUNDS_AT_ONCE,
+    TRIM_EVERY_S,
     WRITE_EVERY_S,
     Chronicler,
 )
@@ -247,6 +248,23 @@ async def test_a_vertex_that_is_damaged_keeps_no_other_from_the_history(path: Pa
     world.chain.damaged.add(2)
     await world.chronicler.write()
     assert world.heights() == [1, 3]
+
+
+async def test_a_vertex_that_was_mended_comes_into_the_history_later(
+    path: Path, autojump_clock: MockClock
+) -> None:
+    world = World(path, 5)
+    world.chain.damaged |= {2, 3, 4}
+    await world.chronicler.write()
+    world.chain.damaged.discard(2)
+    await trio.sleep(TRIM_EVERY_S + 1)
+    await world.chronicler.write()
+    assert world.heights() == [1, 2, 5]
+    await world.chronicler.end()
+    again = World(path, 5)  # a restart
+    await again.chronicler.write()
+    assert again.heights() == [1, 2, 3, 4, 5]
+    assert again.history.sums().rounds == 5
 
 
 async def test_the_last_rounds_are_written_when_the_node_stops(
