@@ -33,7 +33,7 @@ def rounds(root: Path, since: str | None, as_json: bool) -> None:
     """Those that the daemon has in memory; the past ones if it is asked for, or none runs."""
     directory = DataDirectory(root)
     directory.check()
-    has_past = directory.chain.is_dir() or directory.history.exists()
+    has_past = directory.chain.is_dir() or _is_there(directory.history)
     if since is None and (directory.holder() is not None or not has_past):
         remote.rounds(root, as_json)  # which says how to start one
         return
@@ -64,6 +64,13 @@ def contributions(root: Path, as_csv: bool, as_json: bool) -> None:
             report.put(line)
     else:
         _put_contributions(sums, me)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True  # in a folder of another user: whoever reads it says so
 
 
 def moment(text: str, now_s: float) -> float:
@@ -144,7 +151,11 @@ def _put_contributions(sums: Sums, me: NodeId) -> None:
     heads = ("HOST", "ROUNDS", "TOKENS", "SHARE", "BYTES", "FIRST", "LAST", "LAST SEEN", "LEFT OUT")
     report.put_table(heads, [_host_cells(sums, host, me) for host in sums.hosts])
     report.put()
-    report.put("* this node. LEFT OUT is what this node has seen; all else is what sets certify.")
+    newest = max((host.last_height or 0 for host in sums.hosts), default=0)
+    report.put(
+        "* this node. LEFT OUT is what this node has seen; all else is what sets certify, up to "
+        f"height {newest}."
+    )
 
 
 def own_line(sums: Sums, me: NodeId) -> str:

@@ -14,7 +14,7 @@ from daa_node.chronicle.notes import Notes
 from daa_node.chronicle.rows import Batch, HostSum, Sums
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.history_file import _rows
-from daa_node.cli.past import csv_lines, moment, own_line
+from daa_node.cli.past import _is_there, csv_lines, moment, own_line
 from daa_node.errors import UserError
 from daa_node.observability import events as names
 from tests.daa_node.checkpoints.little_chain import KEYS, ChainMaker
@@ -100,6 +100,7 @@ def test_contributions_name_each_host_with_this_one_marked(
     )
     assert lines[3].split()[:6] == ["*", me.hex()[:16], "20", "60000", "75.0", "%"]
     assert lines[5].endswith("20 times: late 20")
+    assert lines[-1].endswith("all else is what sets certify, up to height 20.")
     told = json.loads(command("contributions", "--dir", root, "--json").out)
     assert [row["mine"] for row in told["contributions"]] == [True, False, False]
     rows = list(csv.DictReader(command("contributions", "--dir", root, "--csv").out.splitlines()))
@@ -165,3 +166,15 @@ def test_a_table_for_a_spreadsheet_has_one_line_a_host_whatever_a_reason_holds()
     heads, line = csv.reader(csv_lines(sums, ALICE))
     assert dict(zip(heads, line, strict=True))["reasons"] == 'say "no", please 1'
     assert line[:2] == ["", "no"]
+
+
+def test_a_folder_of_another_user_is_left_to_whoever_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert not _is_there(tmp_path / "none")
+
+    def refuses(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refuses)
+    assert _is_there(tmp_path)
