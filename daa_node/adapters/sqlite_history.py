@@ -6,6 +6,7 @@ batches, never the file: the daemon reads them again, from its chain and its eve
 Source: sqlite.org/wal.html, sqlite.org/pragma.html.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -368,8 +369,11 @@ class SqliteHistory:
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:
+    """SQLite writes beside a file that it reads, but for one of which it is told that it rests."""
+    rests = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    how = "immutable=1" if rests else "mode=ro"  # a backup on a medium that takes no writes
     database = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None
+        f"{path.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S, isolation_level=None
     )
     database.row_factory = sqlite3.Row
     return database

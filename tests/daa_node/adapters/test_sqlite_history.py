@@ -46,6 +46,18 @@ def test_what_was_written_is_read_again_by_another_process(path: Path) -> None:
     assert (again.newest_height, again.events_until_s, again.set_aside) == (1, 8.0, None)
 
 
+def test_a_backup_that_nobody_may_write_is_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = opened(path)
+    history.write(Batch((a_round(1),)))
+    history.close()
+    monkeypatch.setattr("os.access", lambda *_: False)  # as on a medium that is read-only
+    before = sorted(path.parent.iterdir())
+    assert SqliteHistory(path).newest_height() == 1
+    assert sorted(path.parent.iterdir()) == before  # nothing was written beside it
+
+
 def test_pages_go_on_where_the_last_one_ended(path: Path) -> None:
     history = opened(path)
     history.write(Batch(tuple(a_round(height) for height in range(1, 6))))
