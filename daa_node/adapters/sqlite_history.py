@@ -8,7 +8,7 @@ Source: sqlite.org/wal.html, sqlite.org/pragma.html.
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,11 @@ from daa_node.errors import StorageFailed
 WAL_BYTES_MAX = 4 * 1024 * 1024  # kept on disk between two writings
 BEING_THERE = ("", "-wal", "-shm")  # of one database, behind its name
 MICRO, MILLI = 1_000_000, 1000
+# Heights have gaps between their rounds, where thousands may have been aborted.
+_LEFT_OUT_OF = """
+FROM left_out JOIN hosts USING (host)
+WHERE round IN (SELECT round FROM rounds WHERE height BETWEEN ? AND ?)
+"""
 SCALED_MAX = 1e12  # a diverged loss has no end, and an integer here has 64 bits
 
 
@@ -264,11 +269,11 @@ class SqliteHistory:
                 "SELECT * FROM rounds WHERE height > ? ORDER BY height LIMIT ?",
                 (after, _bounded(limit)),
             ).fetchall()
-            rows = _of_few_members(rows)
             if not rows:
                 return []
+            rows = _of_few_members(rows, _late(database, rows[0]["height"], rows[-1]["height"]))
             members = _members(database, rows[0]["height"], rows[-1]["height"])
-            left_out = _left_out(database, rows[0]["round"], rows[-1]["round"])
+            left_out = _left_out(database, rows[0]["height"], rows[-1]["height"])
             return [
                 RoundRow(
                     height=row["height"],
@@ -379,11 +384,11 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _of_few_members(rows: list[sqlite3.Row]) -> list[sqlite3.Row]:
-    """The first of them, one at least, with MEMBERS_MAX contributions at most."""
+def _of_few_members(rows: list[sqlite3.Row], late: Mapping[int, int]) -> list[sqlite3.Row]:
+    """The first of them, one at least, with MEMBERS_MAX contributions at most, `late` ones too."""
     count = 0
     for place, row in enumerate(rows):
-        count += row["members"]
+        count += row["members"] + late.get(row["round"], 0)
         if place and count > MEMBERS_MAX:
             return rows[:place]
     return rows
@@ -405,12 +410,19 @@ def _members(
     return found
 
 
+def _late(database: sqlite3.Connection, lowest: int, highest: int) -> dict[int, int]:
+    """Round -> how many were left out of it."""
+    return dict(
+        database.execute(
+            f"SELECT round, count(*) {_LEFT_OUT_OF} GROUP BY round", (lowest, highest)
+        ).fetchall()
+    )
+
+
 def _left_out(database: sqlite3.Connection, lowest: int, highest: int) -> dict[int, list[LeftOut]]:
     found: dict[int, list[LeftOut]] = {}
     for row in database.execute(
-        "SELECT round, node_id, why FROM left_out JOIN hosts USING (host) "
-        "WHERE round BETWEEN ? AND ? ORDER BY round, node_id",
-        (lowest, highest),
+        f"SELECT round, node_id, why {_LEFT_OUT_OF} ORDER BY round, node_id", (lowest, highest)
     ):
         one = LeftOut(row["round"], NodeId(row["node_id"]), row["why"])
         found.setdefault(one.round, []).append(one)

@@ -81,6 +81,10 @@ def test_an_answer_of_crowds_is_cut_and_the_next_page_goes_on(
         pages.append([row.height for row in page])
         after = page[-1].height
     assert pages == [[1, 2], [3], [4], [5]]
+    late = tuple(left_out(6, node.node_id) for node in crowd[:3])
+    history.write(Batch((a_round(6, left_out=late), a_round(7))))
+    assert [row.height for row in history.rounds(5, 10)] == [6]
+    assert history.rounds(5, 10)[0].left_out == late
 
 
 def test_a_round_that_comes_again_counts_once(path: Path) -> None:
