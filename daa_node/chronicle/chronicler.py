@@ -72,9 +72,13 @@ class Chronicler:
                 self._notes.note(event)
 
     async def end(self) -> None:
-        """Write the last rounds. The node has stopped."""
-        with trio.move_on_after(END_S):
-            await self.write()
+        """Write the last rounds. The node has stopped.
+
+        What is not open stays so: that would read the whole file, and the log.
+        """
+        if self._is_open:
+            with trio.move_on_after(END_S):
+                await self.write()
         await self._offload.run(self._parts.store.close)
         self._is_open = False
 

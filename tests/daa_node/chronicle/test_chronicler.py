@@ -282,6 +282,14 @@ async def test_the_last_rounds_are_written_when_the_node_stops(
     assert world.heights() == [1]
 
 
+async def test_a_node_that_stops_opens_no_history_that_its_disk_refuses(path: Path) -> None:
+    world = World(path, 1)
+    world.store.refuses = True
+    await world.chronicler.write()
+    await world.chronicler.end()
+    assert world.store.opened == 1
+
+
 async def test_old_rounds_are_folded_now_and_then(path: Path, autojump_clock: MockClock) -> None:
     world = World(path, 0)
     async with trio.open_nursery() as nursery:
