@@ -22,6 +22,7 @@ import trio
 
 from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.remarks import finish, remark
 from daa_node.errors import UserError
 from daa_node.training.endings import how_ended
 
@@ -80,7 +81,7 @@ class Supervisor:
     def __init__(
         self,
         command: Sequence[str],
-        tell: Callable[[str], None] = report.note,
+        tell: Callable[[str], None] = remark,
         ends_with_input: bool = False,
         row: Row | None = None,
     ) -> None:
@@ -151,5 +152,7 @@ def supervise(root: Path, config: Path | None, join: tuple[str, ...], with_paren
         code = trio.run(Supervisor(words, ends_with_input=with_parent).run)
     except OSError as failure:
         raise UserError(f"cannot start {sys.executable}: {failure.strerror}", 1) from None
+    finally:
+        finish()
     if code != 0:
         raise SystemExit(code)
