@@ -4,7 +4,6 @@ It follows the node's own events. A round counts once its set, certified, has th
 Whoever has just joined sees how far that has come, too.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -163,7 +162,7 @@ async def tell(log: EventLog) -> None:
 
 def is_told(config: LogConfig) -> bool:
     """Whether somebody watches, or has asked for the line."""
-    return config.each_minute or sys.stderr.isatty()
+    return config.each_minute or report.is_watched()
 
 
 async def tell_standing(log: EventLog, write: Callable[[str], None] = remark) -> None:
@@ -183,4 +182,4 @@ async def _each_minute(line: Callable[[], str], write: Callable[[str], None] = r
 
 
 def _drawing() -> Callable[[str], None] | None:
-    return report.draw if sys.stderr.isatty() else None
+    return report.draw if report.is_watched() else None

@@ -56,10 +56,10 @@ def _put(line: str) -> None:
     """Past Python's own buffer: who waits with its lock keeps the process from ending."""
     try:
         descriptor = sys.stderr.fileno()
-    except (OSError, ValueError):  # of a test
+    except (AttributeError, OSError, ValueError):  # closed from the start, or of a test
         report.note(line)
         return
-    left = f"{report.CLEARED * sys.stderr.isatty()}{line}\n".encode(errors="backslashreplace")
+    left = f"{report.CLEARED * report.is_watched()}{line}\n".encode(errors="backslashreplace")
     with suppress(OSError):
         while left:
             left = left[os.write(descriptor, left) :]

@@ -58,6 +58,14 @@ def note(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+def is_watched() -> bool:
+    """Whether standard error is a terminal; one that was closed (`2>&-`) is none."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
 def draw(line: str) -> None:
     """On a terminal: over what was drawn before, until anything else is said.
 

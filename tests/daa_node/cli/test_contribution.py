@@ -112,5 +112,8 @@ def test_before_the_first_round_the_line_says_so() -> None:
 def test_the_line_is_for_whoever_watches_or_has_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_told(LogConfig())  # a test has no terminal
     assert is_told(LogConfig(each_minute=True))
+    with monkeypatch.context() as closed:
+        closed.setattr("sys.stderr", None)  # as Python has it after `2>&-`
+        assert not is_told(LogConfig())
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert is_told(LogConfig())

@@ -42,3 +42,13 @@ def test_a_line_goes_to_standard_error_whatever_it_holds(capfd: pytest.CaptureFi
     remarks.remark("height 7 \ud800")
     remarks.finish()
     assert capfd.readouterr().err == "height 7 \\ud800\n"
+
+
+def test_without_a_standard_error_lines_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Remarks(remarks._put)
+    with monkeypatch.context() as closed:
+        closed.setattr("sys.stderr", None)
+        told.say("height 7")
+        told.finish()
+    assert told._thread is not None
+    assert told._thread.is_alive()
