@@ -212,6 +212,8 @@ def test_a_crowd_of_rounds_and_hosts_takes_no_more_room(
     assert (sums.rounds, sums.tokens, len(sums.hosts)) == (10, 10_000, 3)
     (others,) = [host for host in sums.hosts if host.node_id is None]
     assert (others.rounds, others.first_height, others.last_height) == (8, 1, 8)
+    members = [[each.node_id for each in row.contributors] for row in history.rounds(0, 100)]
+    assert members == [[b""]] * 3 + [[crowd[8]], [crowd[9]]]
 
 
 @pytest.mark.parametrize("rot", [b"no database at all " * 300, b""])
