@@ -14,7 +14,7 @@ from threading import Condition, Thread
 from daa_node.cli import report
 
 WAITING_MAX = 64  # lines: the newest
-END_S = 1.0  # a daemon that stops waits no longer for its last ones to be taken
+END_S = 3.0  # a daemon that stops waits no longer for its last ones to be taken
 
 
 class Remarks:
