@@ -7,7 +7,7 @@
 Rounds come from the certified chain, so none is lost by a crash or by a history that begins late:
 what is missing below the newest one is read from the chain, a few at a time. What the event log
 still says of the time before comes first. A store that fails costs what there is no room for, is
-told of once, and is opened again.
+told of once an hour, and is opened again.
 """
 
 from collections.abc import Iterator
@@ -28,6 +28,7 @@ from daa_node.seams import Clock, Offload
 
 WRITE_EVERY_S = 10.0
 RETRY_S = 60.0  # of a disk that refuses: to open it anew reads the whole file
+TELL_EVERY_S = 3000.0  # of one that goes on refusing: an alert looks at the newest hour
 ROUNDS_AT_ONCE = 64  # read from the chain and written together
 PAUSE_S = 0.2  # between two such batches of an old chain, so that its reading is in nobody's way
 LOGGED_AT_ONCE = 1000  # events of the log on disk, parsed on a thread
@@ -56,6 +57,7 @@ class Chronicler:
         self._past = Notes(me)  # of earlier runs, by the event log on disk
         self._is_open = False
         self._has_failed = False
+        self._told_s = float("-inf")  # of it
         self._noted_until_s = self._now_s()  # later events come to `_notes`, or are in the store
         self._next_height = 1
         self._due_height = 0  # up to which the chain is to be told of
@@ -97,8 +99,10 @@ class Chronicler:
             await self._trim()
         except StorageFailed as failure:
             self._is_open = False
-            if not self._has_failed:
+            now_s = trio.current_time()
+            if not self._has_failed or now_s - self._told_s >= TELL_EVERY_S:
                 self._log.emit(HISTORY_FAILED, detail=str(failure))
+                self._told_s = now_s
             self._has_failed = True
         else:
             self._has_failed = False

@@ -29,7 +29,7 @@ GATEWAY_OPENED = EventName("gateway_opened")  # url, listens
 GATEWAY_FAILED = EventName("gateway_failed")  # error, retry_s
 API_OPENED = EventName("api_opened")  # url, listens: the operator's own
 API_FAILED = EventName("api_failed")  # error, retry_s
-HISTORY_FAILED = EventName("history_failed")  # detail: of D/history; it is tried again, said once
+HISTORY_FAILED = EventName("history_failed")  # detail: of D/history; tried again, said once an hour
 TRACES_FAILED = EventName("traces_failed")  # error: some are lost; said once
 HISTORY_SET_ASIDE = EventName("history_set_aside")  # why: and where it lies
 # token, visitor, asked, body, status, outcome: what may change this node, see the audit log

@@ -202,6 +202,8 @@ async def test_a_disk_that_refuses_is_told_of_once_and_costs_no_round(
         await trio.sleep(3 * RETRY_S)
         assert world.log.counts[names.HISTORY_FAILED] == 1
         assert world.store.opened > 2  # it may be the file that is damaged
+        await trio.sleep(3600)
+        assert world.log.counts[names.HISTORY_FAILED] == 2  # an alert on the newest hour stays
         world.store.refuses = False
         world.publish()
         await trio.sleep(2 * RETRY_S)
