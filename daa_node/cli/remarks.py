@@ -59,12 +59,16 @@ def _put(line: str) -> None:
     except (AttributeError, OSError, ValueError):  # closed from the start, or of a test
         report.note(line)
         return
-    left = f"{report.CLEARED * report.is_watched()}{line}\n".encode(errors="backslashreplace")
+    left = f"{line}\n".encode(errors="backslashreplace")
     with suppress(OSError):
         while left:
             left = left[os.write(descriptor, left) :]
 
 
 _remarks = Remarks(_put)
-remark = _remarks.say
 finish = _remarks.finish
+
+
+def remark(line: str) -> None:
+    """Say it for this process, over whatever is drawn."""
+    _remarks.say(f"{report.undrawn()}{line}")

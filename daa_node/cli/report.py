@@ -58,6 +58,13 @@ def note(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+def undrawn() -> str:
+    """What the next line begins with, so that nothing drawn stands before it."""
+    cleared = CLEARED if _drawn.is_there else ""
+    _drawn.is_there = False
+    return cleared
+
+
 def is_watched() -> bool:
     """Whether standard error is a terminal; one that was closed (`2>&-`) is none."""
     try:

@@ -4,7 +4,7 @@ from threading import Event
 
 import pytest
 
-from daa_node.cli import remarks
+from daa_node.cli import remarks, report
 from daa_node.cli.remarks import WAITING_MAX, Remarks
 
 
@@ -42,6 +42,12 @@ def test_a_line_goes_to_standard_error_whatever_it_holds(capfd: pytest.CaptureFi
     remarks.remark("height 7 \ud800")
     remarks.finish()
     assert capfd.readouterr().err == "height 7 \\ud800\n"
+    report.draw("half of it")
+    remarks.remark("height 8")
+    remarks.remark("height 9")
+    remarks.finish()
+    shown = capfd.readouterr().err.removeprefix(f"{report.CLEARED}half of it")
+    assert shown == f"{report.CLEARED}height 8\nheight 9\n"
 
 
 def test_without_a_standard_error_lines_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
