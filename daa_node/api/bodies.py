@@ -7,6 +7,7 @@ asks, and hears no. So a body in any other type is none, whatever it says.
 import json
 import re
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -33,7 +34,10 @@ async def read_body(visit: Visit, kind: type[BaseModel] | None) -> BaseModel | R
         return said(413, f"a body has {BODY_BYTES_MAX} bytes at the most")
     try:
         value = json.loads(
-            payload.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant
+            payload.decode(),
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_number,
         )
     except (ValueError, RecursionError):
         return said(400, "the body is no JSON in UTF-8, or names something twice")
@@ -41,14 +45,14 @@ async def read_body(visit: Visit, kind: type[BaseModel] | None) -> BaseModel | R
         return kind.model_validate(value, strict=True)
     except ValidationError as invalid:
         first = invalid.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        return said(400, f"{_known(where, kind)}: {first['msg']}")
+        return said(400, f"{_place(first['loc'], kind)}: {first['msg']}")
 
 
-def _known(where: str, kind: type[BaseModel]) -> str:
-    """The place of a mistake, unless it is the visitor's own word for one."""
-    named = where.split(".")[0]
-    return where if named in (*kind.model_fields, "the body") else "a key that is not known"
+def _place(loc: Sequence[int | str], kind: type[BaseModel]) -> str:
+    """Of a mistake, in our words: keys that are not known, or lie deeper, are the visitor's."""
+    if not loc:
+        return "the body"
+    return str(loc[0]) if loc[0] in kind.model_fields else "a key that is not known"
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -56,6 +60,13 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a key comes twice")
     return found
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError("a number is beyond what can be told in JSON")
+    return value
 
 
 def _refuse_constant(_: str) -> None:

@@ -6,14 +6,13 @@ done, and whoever asks how often, the answer is made once a second.
 """
 
 import html
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import trio
 
 from daa_node.api.metrics import PHASES
-from daa_node.api.replies import JSON, POLICY, replied, said
+from daa_node.api.replies import JSON, POLICY, as_json, replied, said
 from daa_node.wire.http_messages import Headers, Reply, Visit
 
 SCHEMA_VERSION = 1
@@ -60,8 +59,7 @@ class PublicDesk:
             body = _page(self._told).encode()
             return replied(200, body, "text/html; charset=utf-8", policy=PAGE_POLICY)
         if visit.target == "/status.json":
-            body = json.dumps(self._told, separators=(",", ":")).encode() + b"\n"
-            return replied(200, body, JSON, policy=PAGE_POLICY)
+            return replied(200, as_json(self._told), JSON, policy=PAGE_POLICY)
         return said(404, "there are / and /status.json")
 
     async def _refresh(self) -> None:

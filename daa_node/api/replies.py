@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from daa_node.wire.http_messages import Headers, Reply
@@ -21,10 +22,31 @@ POLICY: Headers = (
 
 def told(answer: Mapping[str, Any], status: int = 200) -> Reply:
     """As JSON, in one line."""
-    body = json.dumps(answer, separators=(",", ":")).encode() + b"\n"
+    body = as_json(answer)
     if len(body) > ANSWER_BYTES_MAX:
         return said(500, f"the answer has {len(body)} bytes: ask `daa-node`")
     return replied(status, body, JSON)
+
+
+def as_json(answer: Mapping[str, Any]) -> bytes:
+    """A number that is none, like the loss of a spoilt model, becomes null: JSON has no NaN."""
+    try:
+        text = json.dumps(answer, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_with_nulls(answer), separators=(",", ":"), allow_nan=False)
+    return text.encode() + b"\n"
+
+
+def _with_nulls(value: Any) -> Any:
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case dict():
+            return {key: _with_nulls(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_with_nulls(item) for item in value]
+        case _:
+            return value
 
 
 def said(status: int, words: str, more: Headers = ()) -> Reply:

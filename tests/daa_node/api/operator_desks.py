@@ -1,5 +1,6 @@
 """An operator's desk over a node that stands still."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,6 +44,15 @@ def facts(**more: Any) -> Facts:
         "answers": {200: 2},
     }
     return Facts(**{**told, **more})
+
+
+def strict_json(body: bytes) -> Any:
+    """As a browser reads it: NaN and infinities are no JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(body, parse_constant=refuse)
 
 
 async def _status() -> Mapping[str, Any]:

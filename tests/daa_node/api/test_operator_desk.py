@@ -13,7 +13,7 @@ from daa_node.api.replies import POLICY, told
 from daa_node.api.routes import Asked, Parameter, Route
 from daa_node.api.tokens import Right
 from daa_node.wire.http_messages import Reply, Visit
-from tests.daa_node.api.operator_desks import TOKENS, operator_desk
+from tests.daa_node.api.operator_desks import TOKENS, operator_desk, strict_json
 
 READ, ADMIN = f"Bearer {TOKENS.read}", f"Bearer {TOKENS.admin}"
 PATHS = ("/readyz", "/metrics", "/v1/status", "/v1/peers", "/v1/rounds", "/v1/validators")
@@ -55,6 +55,16 @@ async def test_who_has_no_token_learns_nothing_not_even_which_paths_there_are(
     assert reply.status == 401
     assert ("WWW-Authenticate", 'Bearer realm="daa-node"') in reply.headers
     assert TOKENS.read.encode() not in reply.body
+
+
+async def test_a_number_that_is_none_is_told_as_one_that_is_not_known() -> None:
+    async def peers() -> Mapping[str, Any]:
+        inf, nan = float("inf"), float("nan")
+        return {"a": nan, "rows": [{"b": -inf, "c": (1.5, inf)}], "d": True, "e": "NaN"}
+
+    body = (await ask("/v1/peers", operator_desk(peers=peers))).body
+    expected = {"a": None, "rows": [{"b": None, "c": [1.5, None]}], "d": True, "e": "NaN"}
+    assert strict_json(body) == expected
 
 
 async def test_whether_it_lives_is_told_to_all_of_this_host() -> None:

@@ -11,7 +11,7 @@ import trio.testing
 
 from daa_node.api.public_desk import FRESH_S, PublicDesk
 from daa_node.wire.http_messages import Reply, Visit
-from tests.daa_node.api.operator_desks import STATUS
+from tests.daa_node.api.operator_desks import STATUS, strict_json
 
 SECRETS: Mapping[str, Any] = {
     "peer_id": "12D3KooWsecret",
@@ -80,6 +80,12 @@ async def test_a_phase_of_no_name_and_no_loss_are_told_as_such() -> None:
     asked = Asked(phase="<b>", loss_nats=None)
     assert json.loads((await asked.get("/status.json")).body)["phase"] == "other"
     assert b"not measured yet" in (await asked.get("/")).body
+
+
+async def test_the_loss_of_a_spoilt_model_leaves_the_answer_json() -> None:
+    asked = Asked(loss_nats=float("nan"))
+    assert strict_json((await asked.get("/status.json")).body)["loss_nats"] is None
+    assert b"nan nats" in (await asked.get("/")).body
 
 
 @pytest.mark.parametrize(

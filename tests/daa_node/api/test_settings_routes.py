@@ -60,3 +60,17 @@ async def test_a_change_that_is_none_is_refused(body: Mapping[str, Any]) -> None
     asked: list[Any] = []
     assert (await post("/v1/settings", json.dumps(body).encode(), desk_of(asked))).status == 400
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    "changes", ['{"log.files_max":1e999}', '{"hidden":"x"}', '{"\\ud800":1}', '{"a":1,"a":2}']
+)
+async def test_what_a_change_says_is_not_repeated_and_no_number_is_beyond_json(
+    changes: str,
+) -> None:
+    asked: list[Any] = []
+    body = f'{{"changes":{changes},"digest":"{DIGEST}"}}'.encode()
+    reply = await post("/v1/settings", body, desk_of(asked))
+    assert (reply.status, asked) == (400, [])
+    assert reply.body.startswith((b"changes: ", b"the body is no JSON"))
+    assert b"hidden" not in reply.body
