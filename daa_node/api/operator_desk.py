@@ -17,7 +17,7 @@ from typing import assert_never
 import trio
 from pydantic import BaseModel
 
-from daa_node.api.audit import Deed, deed_of
+from daa_node.api.audit import Audit, Deed, deed_of
 from daa_node.api.bodies import read_body
 from daa_node.api.replies import said
 from daa_node.api.routes import Asked, Route, RouteTable, is_query, read_query
@@ -55,7 +55,7 @@ class OperatorDesk:
         self._tokens = tokens
         self._table = RouteTable(routes)
         self._port = port
-        self._audit = audit
+        self._audit = Audit(audit)
         self._hosts = hosts
         self._transport = transport
         self.answers: Counter[int] = Counter()  # by status, since the start
@@ -87,7 +87,7 @@ class OperatorDesk:
             reply, asked = await self._read(route, visit, path, query)
         if visit.method not in ("GET", "HEAD") and right is not Right.NOTHING:
             body = None if asked is None else asked.model_dump(mode="json")
-            self._audit(deed_of(right, visit, body, reply))
+            self._audit.note(right, deed_of(right, visit, body, reply))
         return reply
 
     def _no_route(self, rows: Mapping[str, Route]) -> Reply:

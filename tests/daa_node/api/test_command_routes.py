@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_node.api.audit import Deed
+from daa_node.api.audit import READ_DEED_EVERY_S, READ_DEEDS_AT_ONCE, Deed
 from daa_node.api.bodies import BODY_BYTES_MAX
 from daa_node.api.operator_desk import ANSWER_TIMEOUT_S, OperatorDesk
 from daa_node.api.replies import told
@@ -184,6 +184,24 @@ async def test_each_deed_is_audited_with_who_and_what_and_its_outcome() -> None:
     assert all(len(deed.line(0.0)) < 1_000 for deed in deeds)
     for deed in deeds:
         assert TOKENS.admin not in deed.line(0.0)
+
+
+async def test_the_token_that_reads_pushes_nothing_out_of_the_audit_log(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    deeds: list[Deed] = []
+    desk = operator_desk(audit=deeds.append)
+    for _ in range(READ_DEEDS_AT_ONCE + 500):
+        assert (await post("/v1/drain", desk=desk, authorization=READ)).status == 403
+    assert len(deeds) == READ_DEEDS_AT_ONCE
+    for _ in range(30):
+        await post("/v1/pause", desk=desk)
+    assert [deed.token for deed in deeds[READ_DEEDS_AT_ONCE:]] == ["admin"] * 30
+    await trio.sleep(READ_DEED_EVERY_S)
+    for _ in range(3):
+        await post("/v1/drain", desk=desk, authorization=READ)
+    assert len(deeds) == READ_DEEDS_AT_ONCE + 31
+    assert deeds[-1].outcome.endswith("; 500 before it are not told")
 
 
 async def test_a_command_is_not_cut_off_when_its_visitor_leaves_and_ends_in_time(
