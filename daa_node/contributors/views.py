@@ -65,6 +65,7 @@ class Views:
         self._fault = fault
         self._known: Mapping[NodeId, View] = {}
         self._known_until_s = float("-inf")
+        self._turn = trio.Lock()  # who comes while we ask waits for the same answers
 
     async def answer(self, peer_id: PeerId, body: bytes) -> bytes:
         """Raises PeerFault, and Unavailable for whom we have never seen contribute."""
@@ -81,15 +82,20 @@ class Views:
 
     async def of_us(self) -> Mapping[NodeId, View]:
         """Who answered, and what; asked again only after a while."""
-        if trio.current_time() >= self._known_until_s:
-            found: dict[NodeId, View] = {}
-            limit = trio.CapacityLimiter(ASKED_AT_ONCE_MAX)
-            with trio.move_on_after(PATIENCE_S):
-                async with trio.open_nursery() as nursery:
-                    for node, peer_id in self._contributors().items():
-                        nursery.start_soon(self._ask_one, node, peer_id, limit, found)
-            self._known, self._known_until_s = found, trio.current_time() + FRESH_S
+        async with self._turn:
+            if trio.current_time() >= self._known_until_s:
+                self._known_until_s = trio.current_time() + FRESH_S  # also if who asked leaves
+                self._known = await self._ask_all()
         return self._known
+
+    async def _ask_all(self) -> Mapping[NodeId, View]:
+        found: dict[NodeId, View] = {}
+        limit = trio.CapacityLimiter(ASKED_AT_ONCE_MAX)
+        with trio.move_on_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                for node, peer_id in self._contributors().items():
+                    nursery.start_soon(self._ask_one, node, peer_id, limit, found)
+        return found
 
     async def _ask_one(
         self, node: NodeId, peer_id: PeerId, limit: trio.CapacityLimiter, found: dict[NodeId, View]

@@ -112,6 +112,28 @@ async def test_a_script_that_asks_without_end_asks_others_now_and_then(
     assert len(around.asked) == 2
 
 
+async def test_many_who_ask_at_once_have_the_others_asked_once(autojump_clock: object) -> None:
+    around = Around(low=low, silent=silent)
+
+    async def ask() -> None:
+        assert len(await around.views.of_us()) == 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(30):
+            nursery.start_soon(ask)
+    assert sorted(around.asked) == ["low", "silent"]
+
+
+async def test_who_asks_and_leaves_has_asked_the_others_all_the_same(
+    autojump_clock: object,
+) -> None:
+    around = Around(silent=silent)
+    for _ in range(30):
+        with trio.move_on_after(PATIENCE_S / 100):
+            await around.views.of_us()
+    assert around.asked == ["silent"]
+
+
 async def test_of_many_a_few_are_asked_at_a_time(autojump_clock: object) -> None:
     async def slow(peer: PeerId) -> bytes:
         await trio.sleep(0.01)
