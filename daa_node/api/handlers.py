@@ -6,7 +6,7 @@ this node's name about the validator set.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
 import trio
@@ -214,7 +214,11 @@ class Handlers:
         return [asdict(one) for one in self._live.usefulness(node_id)]
 
     async def rounds(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        records = [asdict(record) for record in self._runner.history.records]
+        # not `asdict`: it copies each name, and takes half a second where a hundred members are
+        records = [
+            {one.name: getattr(record, one.name) for one in fields(record)}
+            for record in self._runner.history.records
+        ]
         return {"schema_version": SCHEMA_VERSION, "rounds": records}
 
     async def drain(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:

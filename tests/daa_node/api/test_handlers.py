@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from daa_node.agreement.messages import Asked, Message, Position, decode_message
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live
+from daa_node.api.replies import told
 from daa_node.checkpoints.quota import Level, Standing
 from daa_node.contributors.views import View
 from daa_node.errors import NodeError, PeerFault, UserError
@@ -31,7 +33,7 @@ from daa_node.identity.validators import Validators
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog, as_line
-from daa_node.rounds.history import LossWatch
+from daa_node.rounds.history import LossWatch, RoundRecord
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
 from daa_node.spot_checks.health import Record
@@ -57,6 +59,9 @@ class Listening(Signer):
         signed = await super().sign(statement, abort_round)
         self.said.append(signed)
         return signed
+
+
+ROUND = RoundRecord(7, 9, "ab" * 32, 2.5, ("cd" * 32,), ("ef" * 32,), (), 100, 1.5)
 
 
 def first_alone() -> list[PeerId]:
@@ -102,7 +107,7 @@ class Daemon:
         transport = SimpleNamespace(connected=list, addresses=list)
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
-        history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[])
+        history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[ROUND])
         self.scrub = SimpleNamespace(found=(), mended=())
         snapshots = SimpleNamespace(scrub=self.scrub, quota=Standing(5, 2, 10, Level.NEAR))
         runner = SimpleNamespace(newest=vertex, round=0, history=history, snapshots=snapshots)
@@ -288,3 +293,8 @@ async def test_status_says_whether_the_operator_has_paused_it() -> None:
     assert (await run(daemon, "status", {}))["paused"] is True
     assert (await run(daemon, "resume", {}))["paused"] is False
     assert (await run(daemon, "status", {}))["paused"] is False
+
+
+async def test_a_round_is_told_with_all_that_is_recorded_of_it() -> None:
+    answer = await run(Daemon(KEYS[0]), "rounds", {})
+    assert json.loads(told(answer).body)["rounds"] == json.loads(json.dumps([asdict(ROUND)]))
