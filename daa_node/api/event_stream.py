@@ -55,14 +55,18 @@ class EventStream:
         return (row,)
 
     async def _answer(self, asked: Asked) -> Reply:
+        full = f"{STREAMS_MAX} programs follow the events already"
         if self.readers >= STREAMS_MAX:
-            return said(503, f"{STREAMS_MAX} programs follow the events already")
+            return said(503, full)
         shown = asked.visit.last_event_id
         if shown and not _ID.fullmatch(shown):
             return said(400, "Last-Event-ID is none of ours")
         begin, first = self._begin(shown, asked.number("tail"))
 
         async def stream(send: Send) -> None:
+            if self.readers >= STREAMS_MAX:  # others were answered at the same time
+                await send(f": {full}\n\n".encode())
+                return
             self.readers += 1
             try:
                 await send(b"retry: %d\n\n%s" % (RETRY_MS, first))

@@ -198,3 +198,17 @@ async def test_places_are_counted_and_come_back() -> None:
         assert (await followed.ask()).status == 503
         nursery.cancel_scope.cancel()
     assert (await followed.ask()).status == 200
+
+
+async def test_those_who_are_answered_at_the_same_time_get_no_more_places() -> None:
+    followed, late = Followed(), Reader()
+    replies = [await followed.ask() for _ in range(STREAMS_MAX + 1)]
+    assert {reply.status for reply in replies} == {200}
+    *placed, last = [reply.stream for reply in replies if reply.stream is not None]
+    async with trio.open_nursery() as nursery:
+        for stream in placed:
+            nursery.start_soon(stream, Reader().send)
+        await trio.testing.wait_all_tasks_blocked()
+        await last(late.send)
+        assert (followed.events.readers, len(late.sends)) == (STREAMS_MAX, 1)
+        nursery.cancel_scope.cancel()
