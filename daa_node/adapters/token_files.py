@@ -23,11 +23,18 @@ _TOKEN = re.compile(rf"[0-9a-f]{{{TOKEN_CHARACTERS}}}\n")
 def open_tokens(directory: Path, entropy: Entropy) -> Tokens:
     """Those that lie there, or new ones. The caller holds the directory's lock.
 
-    Raises UserError for what is no token, or others may read; StorageFailed when the disk refuses.
+    Raises UserError for what is no token, others may read, or is the same twice; StorageFailed
+    when the disk refuses.
     """
-    return Tokens(
+    tokens = Tokens(
         read=_open(directory / READ_NAME, entropy), admin=_open(directory / ADMIN_NAME, entropy)
     )
+    if tokens.read == tokens.admin:
+        raise UserError(
+            f"{directory / READ_NAME} and {ADMIN_NAME} hold the same token, so whoever may read "
+            "could change the node, too: remove both, and the next start makes new ones"
+        )
+    return tokens
 
 
 def read_token(directory: Path) -> str:

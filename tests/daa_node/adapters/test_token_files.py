@@ -61,3 +61,10 @@ def test_a_link_and_a_directory_are_no_token(tmp_path: Path) -> None:
 def test_a_disk_that_refuses_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed, match="cannot make"):
         open_tokens(tmp_path / "missing", SystemEntropy())
+
+
+def test_one_that_is_the_other_too_is_refused(tmp_path: Path) -> None:
+    open_tokens(tmp_path, SystemEntropy())
+    (tmp_path / ADMIN_NAME).write_bytes((tmp_path / READ_NAME).read_bytes())
+    with pytest.raises(UserError, match="hold the same token.*: remove both"):
+        open_tokens(tmp_path, SystemEntropy())
