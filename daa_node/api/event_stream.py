@@ -5,7 +5,8 @@
     data: {"ts":...}       the event, as `daa-node logs --json` has it
 
 A reader has no queue of its own: it has a place in the log's tail, and is told how many events it
-has missed where the tail was shorter. Frames are made once, for all. A line `:` comes when nothing
+has missed where the tail was shorter. Frames are made once, for all, and kept as long as the tail
+has their events: after a break many come at once and read all of it. A line `:` comes when nothing
 else does, so that either side sees when the other is gone.
 """
 
@@ -24,7 +25,6 @@ STREAMS_MAX = 64  # fifty dashboards, and those that come again before we know t
 HEARTBEAT_S = 15.0
 PAUSE_S = 0.05  # between two sends to one reader: a storm of events costs it twenty a second
 BATCH_EVENTS_MAX = 256  # one send; whoever is further behind gets more of them
-FRAMES_KEPT_MAX = 512  # as many as fifty readers that are up to date look at
 RETRY_MS = 2_000
 EVENTS = "text/event-stream; charset=utf-8"
 _ID = re.compile(r"([0-9a-f]{8})-([0-9]{1,15})")
@@ -114,7 +114,7 @@ class EventStream:
         return f"id: {self._life}-{number}\n"
 
     def _keep(self, number: int, frame: bytes) -> None:
-        if len(self._frames) >= FRAMES_KEPT_MAX:
+        if len(self._frames) >= TAIL_EVENTS_MAX:
             del self._frames[next(iter(self._frames))]
         self._frames[number] = frame
 

@@ -11,7 +11,6 @@ import trio.testing
 
 from daa_node.api.event_stream import (
     BATCH_EVENTS_MAX,
-    FRAMES_KEPT_MAX,
     HEARTBEAT_S,
     PAUSE_S,
     STREAMS_MAX,
@@ -169,7 +168,7 @@ async def test_a_slow_reader_holds_up_nobody_and_holds_no_events(
         await trio.sleep(2 * PAUSE_S)
         assert quick.numbers() == list(range(1, count + 1))
         assert slow.numbers() == []
-        assert len(followed.events._frames) == FRAMES_KEPT_MAX
+        assert len(followed.events._frames) == TAIL_EVENTS_MAX
         slow.may_take.set()
         await trio.sleep(PAUSE_S * (TAIL_EVENTS_MAX // BATCH_EVENTS_MAX + 3))
         numbers = slow.numbers()
@@ -200,7 +199,9 @@ async def test_places_are_counted_and_come_back() -> None:
     assert (await followed.ask()).status == 200
 
 
-async def test_those_who_are_answered_at_the_same_time_get_no_more_places() -> None:
+async def test_those_who_are_answered_at_the_same_time_get_no_more_places(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     followed, late = Followed(), Reader()
     replies = [await followed.ask() for _ in range(STREAMS_MAX + 1)]
     assert {reply.status for reply in replies} == {200}
@@ -209,6 +210,7 @@ async def test_those_who_are_answered_at_the_same_time_get_no_more_places() -> N
         for stream in placed:
             nursery.start_soon(stream, Reader().send)
         await trio.testing.wait_all_tasks_blocked()
-        await last(late.send)
+        with trio.fail_after(1.0):
+            await last(late.send)
         assert (followed.events.readers, len(late.sends)) == (STREAMS_MAX, 1)
         nursery.cancel_scope.cancel()
