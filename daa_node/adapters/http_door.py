@@ -11,6 +11,7 @@ has a deadline as reading has, and ends at once when the daemon does. Whoever is
 drawn by lot among addresses (see turns).
 """
 
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from email.utils import formatdate
@@ -26,6 +27,7 @@ from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.turns import DrawnPace
 from daa_node.adapters.waiting_room import WaitingRoom, network_of
+from daa_node.errors import UserError
 from daa_node.observability.events import (
     GATEWAY_FAILED,
     GATEWAY_OPENED,
@@ -196,7 +198,7 @@ class HttpDoor:
                 self._room.enter(host, scope)
                 stream: trio.abc.Stream = socket
                 if self._certificate is not None:
-                    tls = self._certificate.context()
+                    tls = self._context_of(self._certificate)
                     secured = trio.SSLStream(socket, tls, server_side=True, https_compatible=True)
                     with trio.fail_after(HEAD_TIMEOUT_S):
                         await secured.do_handshake()
@@ -208,6 +210,13 @@ class HttpDoor:
                 self._mishaps.note(self._manners.service, broken)
             finally:
                 self._room.leave(scope)
+
+    def _context_of(self, certificate: Certificate) -> ssl.SSLContext:
+        """Raises UserError, which is told: its files were right when the door opened."""
+        try:
+            return certificate.context()
+        except OSError as fault:
+            raise UserError(f"the renewed certificate cannot be used: {fault}") from fault
 
     async def _converse(
         self, stream: trio.abc.Stream, host: str, budget: DrawnPace, place: trio.CancelScope

@@ -354,6 +354,21 @@ async def test_with_a_certificate_it_speaks_https_and_nothing_else(tmp_path: Pat
         assert not subject.events.counts["visit_failed"]
 
 
+async def test_a_renewed_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    async with opened(make_certificate(tmp_path), ("node.example:9180",)) as subject:
+        (tmp_path / "key.pem").write_text("no key")
+        assert b"HTTP" not in await subject.ask(subject.get())
+        told = await subject.until_told("visit_failed")
+        assert (told["where"], "renewed certificate" in told["error"]) == ("api", True)
+        make_certificate(tmp_path)
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        stream = trio.SSLStream(
+            await subject.connect(), trusted, server_hostname="node.example", https_compatible=True
+        )
+        await stream.do_handshake()
+        await trio.aclose_forcefully(stream)
+
+
 async def test_anybody_is_answered_at_the_public_door_and_by_no_token() -> None:
     events = EventLog(lambda: 0)
     door = public_door("127.0.0.1:0", events, Shortage(), Random(1))
