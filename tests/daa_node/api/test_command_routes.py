@@ -163,7 +163,7 @@ async def test_each_deed_is_audited_with_who_and_what_and_its_outcome() -> None:
     await post(APPROVE, body, desk)
     await post("/v1/drain", desk=desk, authorization=READ)
     await post("/v1/drain", b"[]", desk)
-    await post("/" + "x" * 9_000, desk=desk)
+    await post("/" + "x" * 9_000, desk=desk, visitor="y" * 9_000)
     await post("/v1/drain", desk=desk, authorization="")
     await post("/v1/drain", desk=desk, host="evil.example")
     await post("/v1/drain", desk=desk, method="GET")

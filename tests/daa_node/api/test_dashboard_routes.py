@@ -52,6 +52,12 @@ async def test_its_policy_lets_nothing_inline_and_nothing_of_others_in(target: s
     assert "default-src 'none'" in content
     assert "unsafe" not in content
     assert set(re.findall(r"-src ([^;]*)", content)) == {"'none'", "'self'"}
+    for closed in ("frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"):
+        assert closed in content  # nobody frames it to have its buttons pressed
+    assert "require-trusted-types-for 'script'; trusted-types 'none'" in content
+    assert header(reply, "Cross-Origin-Opener-Policy") == "same-origin"
+    assert header(reply, "Referrer-Policy") == "no-referrer"
+    assert header(reply, "X-Content-Type-Options") == "nosniff"
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,19 @@ async def test_a_number_that_is_none_is_told_as_one_that_is_not_known() -> None:
     assert strict_json(body) == expected
 
 
+@pytest.mark.parametrize("target", ["/livez", "/v1/status", "/none", "/livez?a"])
+async def test_an_answer_is_kept_nowhere_and_runs_nothing_where_a_browser_shows_it(
+    target: str,
+) -> None:
+    headers = dict((await ask(target)).headers)
+    assert headers["Cache-Control"] == "no-store"
+    content = headers["Content-Security-Policy"]
+    assert content == "default-src 'none'; frame-ancestors 'none'; sandbox"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
 async def test_whether_it_lives_is_told_to_all_of_this_host() -> None:
     assert (await ask("/livez", authorization="")).status == 200
     assert (await ask("/livez", authorization="", host="evil.example:9180")).status == 421
@@ -143,6 +156,7 @@ async def test_a_token_in_the_address_opens_nothing() -> None:
         assert reply.status == 400
         assert TOKENS.read.encode() not in reply.body
     assert (await ask("/v1/status?")).status == 400
+    assert (await ask("/livez#x")).status == 400
 
 
 async def test_other_methods_and_unknown_paths_are_told_what_there_is() -> None:

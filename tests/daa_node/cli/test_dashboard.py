@@ -78,6 +78,7 @@ def test_a_browser_is_given_a_file_that_nobody_else_reads(
     dashboard.open_in_browser(node, address)
     assert stat.S_IMODE(way_in.stat().st_mode) == 0o600
     assert f'content="0; url={address}"' in way_in.read_text()
+    assert '<meta name="referrer" content="no-referrer" />' in way_in.read_text()
     assert opened.read_text() == way_in.resolve().as_uri()
 
 
