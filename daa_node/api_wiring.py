@@ -58,6 +58,7 @@ def set_operator_desk(
         validators=lambda: handlers.validators({}),
         why_not_ready=why_not_ready,
         facts=facts,
+        newest_round=lambda: (len(runner.history.records), runner.history.records[-1:]),
     )
     commands = Commands(
         drain=handlers.drain,

@@ -23,6 +23,8 @@ class Sources:
     validators: Source
     why_not_ready: Callable[[], str | None]  # None: it is
     facts: Callable[[], Awaitable[Facts]]
+    # While it is the same, so are the rounds. They may be megabytes: many programs get one answer.
+    newest_round: Callable[[], object] = object
 
 
 def reading_routes(sources: Sources) -> tuple[Route, ...]:
@@ -60,12 +62,20 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
             meaning="Metrics in Prometheus' text format.",
         ),
         *(
-            Route("GET", f"/v1/{name}", Right.READ, _telling(source), meaning=meaning)
-            for name, source, meaning in (
-                ("status", sources.status, "How this node stands."),
-                ("peers", sources.peers, "Whom it knows, and how they stand with it."),
-                ("rounds", sources.rounds, "The newest rounds, as far as they are in memory."),
-                ("validators", sources.validators, "Who votes, and what is asked of the set."),
+            Route("GET", f"/v1/{name}", Right.READ, answer, meaning=meaning)
+            for name, answer, meaning in (
+                ("status", _telling(sources.status), "How this node stands."),
+                ("peers", _telling(sources.peers), "Whom it knows, and how they stand with it."),
+                (
+                    "rounds",
+                    _telling_once(sources.rounds, sources.newest_round),
+                    "The newest rounds, as far as they are in memory.",
+                ),
+                (
+                    "validators",
+                    _telling(sources.validators),
+                    "Who votes, and what is asked of the set.",
+                ),
             )
         ),
     )
@@ -74,5 +84,21 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
 def _telling(source: Source) -> Callable[[Asked], Awaitable[Reply]]:
     async def answer(_: Asked) -> Reply:
         return told(await source())
+
+    return answer
+
+
+def _telling_once(
+    source: Source, mark: Callable[[], object]
+) -> Callable[[Asked], Awaitable[Reply]]:
+    """One answer as long as the mark is the same."""
+    held: tuple[object, Reply] | None = None
+
+    async def answer(_: Asked) -> Reply:
+        nonlocal held
+        now = mark()
+        if held is None or held[0] != now:
+            held = now, told(await source())
+        return held[1]
 
     return answer

@@ -1,19 +1,22 @@
 """Who is told what over HTTP, and that nobody else's page asks in an operator's name."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
+from daa_node.api.metrics import Facts
 from daa_node.api.operator_desk import ANSWER_TIMEOUT_S, OperatorDesk, Transport
 from daa_node.api.readiness import Condition
+from daa_node.api.reading_routes import Sources, reading_routes
 from daa_node.api.replies import POLICY, told
 from daa_node.api.routes import Asked, Parameter, Route
 from daa_node.api.tokens import Right
 from daa_node.wire.http_messages import Reply, Visit
-from tests.daa_node.api.operator_desks import TOKENS, operator_desk, strict_json
+from tests.daa_node.api.operator_desks import TOKENS, facts, operator_desk, strict_json
 
 READ, ADMIN = f"Bearer {TOKENS.read}", f"Bearer {TOKENS.admin}"
 PATHS = ("/readyz", "/metrics", "/v1/status", "/v1/peers", "/v1/rounds", "/v1/validators")
@@ -78,6 +81,29 @@ async def test_an_answer_is_kept_nowhere_and_runs_nothing_where_a_browser_shows_
     assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert headers["Referrer-Policy"] == "no-referrer"
     assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_the_rounds_are_made_into_an_answer_once_for_all_until_there_is_another() -> None:
+    newest, made = [1], []
+
+    async def rounds() -> Mapping[str, Any]:
+        made.append(newest[0])
+        return {"rounds": list(range(newest[0]))}
+
+    async def nothing() -> Mapping[str, Any]:
+        return {}
+
+    async def no_facts() -> Facts:
+        return facts()
+
+    sources = Sources(nothing, nothing, rounds, nothing, lambda: None, no_facts, lambda: newest[0])
+    (row,) = (row for row in reading_routes(sources) if row.path == "/v1/rounds")
+    desk = operator_desk(more=(replace(row, path="/some"),))
+    first = await ask("/some", desk)
+    assert (await ask("/some", desk)).body is first.body
+    newest[0] = 2
+    assert strict_json((await ask("/some", desk)).body) == {"rounds": [0, 1]}
+    assert made == [1, 2]
 
 
 async def test_whether_it_lives_is_told_to_all_of_this_host() -> None:
