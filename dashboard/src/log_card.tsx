@@ -66,10 +66,13 @@ export function fieldsOf(event: Told): string {
     .map(([name, value]) => `${name.replaceAll("_", " ")} ${plain(name, value)}`).join(", ");
 }
 
+function words(value: unknown): string {
+  return typeof value === "string" ? value : JSON.stringify(value) ?? "";
+}
+
 function plain(name: string, value: unknown): string {
-  if (Array.isArray(value)) return value.length === 0 ? "none" : value.map(String).join(" ");
   if (typeof value === "number") return String(Number(value.toPrecision(6)));
-  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+  const text = Array.isArray(value) ? value.map(words).join(" ") || "none" : words(value);
   if (/^[0-9a-f]{40,}$/.test(text)) return text.slice(0, 8);
   if (/peer|relay/.test(name) && /^[0-9a-zA-Z]{40,}$/.test(text)) return text.slice(-8);
   return text.length > FIELD_CHARACTERS_MAX ? `${text.slice(0, FIELD_CHARACTERS_MAX)}\u2026` : text;

@@ -9,16 +9,29 @@ import type { Peer } from "./facts";
 import type { Gone, State } from "./state";
 import { count, NOTHING, seconds, short } from "./words";
 
+export const OTHERS_SHOWN_MAX = 30; // who is no member: anybody may connect, under ever new names
 const RTT_MS_SHOWN_MIN = 20; // on one machine all are near, and look so
 
 const COLUMNS = ["Node", "Now", "Reached", "Round trip", "Height", "Standing here"];
 
-export function PeersCard({ state, nowS }: { state: State; nowS: number }) {
-  const peers = [...state.peers ?? []].sort(
+/** Members first, and all of them: others push none of these out of sight. */
+export function rowsOf(peers: readonly Peer[]): { members: Peer[]; others: Peer[] } {
+  const sorted = [...peers].sort(
     (a, b) => Number(b.connected) - Number(a.connected)
       || (a.node_id ?? a.peer_id).localeCompare(b.node_id ?? b.peer_id),
   );
-  const farthestMs = Math.max(RTT_MS_SHOWN_MIN, ...peers.map(({ rtt_ms: ms }) => ms ?? 0));
+  const isMember = ({ part }: Peer): boolean => part !== null && part !== "observer";
+  return {
+    members: sorted.filter(isMember),
+    others: sorted.filter((peer) => !isMember(peer)).slice(0, OTHERS_SHOWN_MAX),
+  };
+}
+
+export function PeersCard({ state, nowS }: { state: State; nowS: number }) {
+  const peers = state.peers ?? [], { members, others } = rowsOf(peers);
+  const shown = [...members, ...others], unseen = peers.length - shown.length;
+  const measured = members.length > 0 ? members : others;
+  const farthestMs = Math.max(RTT_MS_SHOWN_MIN, ...measured.map(({ rtt_ms: ms }) => ms ?? 0));
   const here = peers.filter(({ connected }) => connected).length;
   return (
     <Card
@@ -38,7 +51,7 @@ export function PeersCard({ state, nowS }: { state: State; nowS: number }) {
               </tr>
             </thead>
             <tbody role="rowgroup">
-              {peers.map((peer) => (
+              {shown.map((peer) => (
                 <Row
                   key={peer.peer_id} peer={peer} farthestMs={farthestMs}
                   why={whyGone(peer, state.gone.get(peer.peer_id), nowS)}
@@ -47,6 +60,9 @@ export function PeersCard({ state, nowS }: { state: State; nowS: number }) {
             </tbody>
           </table>
         )}
+      {unseen > 0 && (
+        <p class="words">And {unseen} more that are no members: see `daa-node peers`.</p>
+      )}
     </Card>
   );
 }
@@ -85,9 +101,10 @@ function whyGone(peer: Peer, gone: Gone | undefined, nowS: number): string {
 /** A bar that says how far, in the measure of the farthest, and the figure beside it. */
 function RoundTrip({ ms, farthestMs }: { ms: number | null; farthestMs: number }) {
   if (ms === null) return <>{NOTHING}</>;
+  const share = Math.min(100, Math.max(3, (100 * ms) / farthestMs));
   return (
     <span class="rtt">
-      <i aria-hidden="true"><i style={{ width: `${Math.max(3, (100 * ms) / farthestMs)}%` }} /></i>
+      <i aria-hidden="true"><i style={{ width: `${share}%` }} /></i>
       {ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms
     </span>
   );

@@ -7,6 +7,7 @@ import { numberIn, textIn } from "./facts";
 import { walked, type Walk } from "./walks";
 
 export const EVENTS_MAX = 500;
+export const GONE_MAX = 1_000; // strangers come and go as they like
 export const LOSSES_MAX = 5_000; // points of a curve; a screen has fewer pixels
 
 /** How the page stands with its daemon. */
@@ -60,6 +61,8 @@ function leftOrCame(gone: State["gone"], event: Told): State["gone"] {
   const peerId = textIn(event, "peer_id");
   if (event.name === "peer_left") next.set(peerId, { why: textIn(event, "reason"), atS: event.ts });
   else next.delete(peerId);
+  const [oldest] = next.keys();
+  if (next.size > GONE_MAX && oldest !== undefined) next.delete(oldest);
   return next;
 }
 

@@ -3,9 +3,10 @@ import { aheadBy } from "../src/asking";
 import { sharesOf, sharesTold } from "../src/contributions";
 import { curveOf, curveWords, POINTS_MAX } from "../src/curve";
 import { fieldsOf } from "../src/log_card";
-import { EVENTS_MAX, heard } from "../src/state";
+import { OTHERS_SHOWN_MAX, rowsOf } from "../src/peers_card";
+import { EVENTS_MAX, GONE_MAX, heard } from "../src/state";
 import { bytes, seconds, sentence } from "../src/words";
-import { ME, OTHERS, record, state, told } from "./told";
+import { ME, OTHERS, peer, record, state, told } from "./told";
 
 describe("contributions", () => {
   it("count what was merged, and tell what was not", () => {
@@ -70,6 +71,24 @@ describe("the daemon's clock", () => {
   });
 });
 
+describe("the nodes", () => {
+  it("are members first, whatever names strangers give themselves", () => {
+    const strangers = Array.from({ length: 900 }, (_, at) => (
+      peer(String(at).padStart(64, "0"), { part: at % 2 ? "observer" : null })));
+    const gone = peer(OTHERS[0]!, { connected: false, part: "trainer" });
+    const { members, others } = rowsOf([...strangers, gone, peer(OTHERS[1]!)]);
+    expect(members.map(({ node_id }) => node_id)).toEqual([OTHERS[1], OTHERS[0]]);
+    expect(others).toHaveLength(OTHERS_SHOWN_MAX);
+  });
+
+  it("that are gone are forgotten, the oldest first, before they fill the memory", () => {
+    const many = Array.from({ length: GONE_MAX + 20 }, (_, at) => (
+      told("peer_left", at, { peer_id: `peer ${at}`, reason: "left" })));
+    const { gone } = many.reduce(heard, state());
+    expect([gone.size, gone.has("peer 19"), gone.has("peer 20")]).toEqual([GONE_MAX, false, true]);
+  });
+});
+
 describe("the log", () => {
   it("keeps the newest events, and no more", () => {
     const many = Array.from({ length: EVENTS_MAX + 20 }, (_, at) => told("decision", at));
@@ -81,6 +100,13 @@ describe("the log", () => {
   it("shortens names, and says what is an empty list", () => {
     const event = told("set_decided", 1, { round: 5, author: ME, changes: [] });
     expect(fieldsOf(event)).toBe("round 5, author aaaaaaaa, changes none");
+  });
+
+  it("cuts what is long, also of a list", () => {
+    const changed = ["x".repeat(90), "y".repeat(90), { z: 1 }];
+    const long = told("config_reloaded", 1, { changed });
+    expect(fieldsOf(long)).toBe(`changed ${"x".repeat(90)} ${"y".repeat(29)}\u2026`);
+    expect(fieldsOf(told("decision_made", 1, { of: [{ z: 1 }, 2] }))).toBe('of {"z":1} 2');
   });
 });
 
