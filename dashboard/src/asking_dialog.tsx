@@ -73,12 +73,15 @@ export function AskingDialog(
   );
 }
 
+const NOT_ADMIN = "This is not the admin token of this node: nothing was done.";
+
 function wordsOf(fault: unknown): string {
   if (!(fault instanceof Refused)) return "The daemon does not answer: look before you try again.";
   switch (fault.status) {
     case 401:
-    case 403:
-      return "This is not the admin token of this node: nothing was done.";
+      return NOT_ADMIN;
+    case 403: // or this page is at an address that the daemon does not know for its own
+      return fault.message.includes("api-admin.token") ? NOT_ADMIN : fault.message;
     case 404:
     case 405:
       return "This daemon does not take that order over HTTP: use daa-node on its host.";

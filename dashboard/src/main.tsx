@@ -4,10 +4,10 @@ import { render } from "preact";
 import { Page } from "./page";
 import { tabStorage, takeToken } from "./token";
 
-const token = takeToken(location, tabStorage(), () => {
+const take = (): string | null => takeToken(location, tabStorage(), () => {
   history.replaceState(null, "", location.pathname);
 });
 const place = document.getElementById("page");
 if (place === null) throw new Error("the page has no #page");
 place.replaceChildren();
-render(<Page firstToken={token} />, place);
+render(<Page take={take} />, place);

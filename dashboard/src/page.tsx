@@ -18,34 +18,49 @@ import { SettingsCard } from "./settings_card";
 import { SignIn } from "./sign_in";
 import { NOTHING_KNOWN, type Link, type State } from "./state";
 import { Store } from "./store";
-import { keepToken, tabStorage } from "./token";
+import { givenIn, keepToken, tabStorage } from "./token";
 import { short } from "./words";
 
 const TICK_MS = 1_000;
 const BRAND = "daa-compute";
 
-export function Page({ firstToken }: { firstToken: string | null }) {
-  const [token, setToken] = useState(firstToken);
+/** `take` gives the token that this tab goes by, and takes one out of the address. */
+export function Page({ take }: { take: () => string | null }) {
+  const [entry, setEntry] = useState(() => ({ token: take() }));
   const [state, setState] = useState<State>(NOTHING_KNOWN);
   const [store, setStore] = useState<Store | null>(null);
+  const { token } = entry;
   useEffect(() => {
     if (token === null) return;
     const made = new Store(token, setState);
     setStore(made);
     made.start();
     return () => made.end();
-  }, [token]);
-  const take = (given: string): void => {
-    keepToken(given, tabStorage());
+  }, [entry]); // a token that is given once more is tried once more
+  const enter = (given: string | null): void => {
     setState(NOTHING_KNOWN);
-    setToken(given);
+    setEntry({ token: given });
   };
+  useEffect(() => {
+    // an address with another token, opened in this tab, loads nothing anew
+    const look = (): void => {
+      if (givenIn(location.hash) !== null) enter(take());
+    };
+    addEventListener("hashchange", look);
+    return () => removeEventListener("hashchange", look);
+  }, []);
   const isRefused = state.link.at === "refused";
   if (token === null || isRefused) {
     return (
       <>
         <Header state={null} />
-        <SignIn wasRefused={isRefused} onToken={take} />
+        <SignIn
+          wasRefused={isRefused}
+          onToken={(given) => {
+            keepToken(given, tabStorage());
+            enter(given);
+          }}
+        />
       </>
     );
   }

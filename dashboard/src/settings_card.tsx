@@ -29,10 +29,10 @@ export function SettingsCard(
   const { changes, faults } = wanted(settings.settings, words);
   const end = (isDone: boolean): void => {
     setIsAsking(false);
+    onDone(); // whoever leaves it may have been told that the file says something else by now
     if (!isDone) return;
     setWords({});
     setSaid("Changed, and taken over by the running daemon.");
-    onDone();
   };
   return (
     <Card id="settings" title="Settings">
@@ -109,12 +109,16 @@ function Others({ settings: { file, settings } }: { settings: Settings }) {
   );
 }
 
-/** First what would change, as the daemon itself says it, and only then the change. */
+/**
+ * First what would change, as the daemon itself says it, and only then the change: just that one,
+ * for the settings that it was thought of for, whatever the page has heard since.
+ */
 function ChangeDialog(
-  { changes, digest, onEnd }: {
+  { onEnd, ...given }: {
     changes: Wanted["changes"]; digest: string; onEnd: (isDone: boolean) => void;
   },
 ) {
+  const [{ changes, digest }] = useState(given);
   const [difference, setDifference] = useState<Difference | null>(null);
   const ask = async (adminToken: string): Promise<void> => {
     const confirm = difference !== null;

@@ -11,9 +11,14 @@ export interface Place {
   readonly pathname: string;
 }
 
+/** What is given in that part of an address, whether it may be a token or not; null: nothing is. */
+export function givenIn(hash: string): string | null {
+  return new URLSearchParams(hash.replace(/^#/, "")).get("token");
+}
+
 /** `clear` takes the token out of the address. A tab that may store nothing asks again. */
 export function takeToken(place: Place, storage: Storage | null, clear: () => void): string | null {
-  const given = new URLSearchParams(place.hash.replace(/^#/, "")).get("token");
+  const given = givenIn(place.hash);
   if (given !== null) clear();
   if (given !== null && isToken(given)) {
     keepToken(given, storage);

@@ -75,15 +75,20 @@ await page.fill("#token", "ff".repeat(32));
 await page.keyboard.press("Enter");
 await page.waitForFunction(() => document.querySelector("h1")?.textContent.includes("nothing"));
 const refused = await words("h1");
-complaints.length = 0;
+// with the same one again: it is tried again
+await page.fill("#token", "ff".repeat(32));
+await page.keyboard.press("Enter");
+await page.waitForFunction(() => document.querySelector("#token")?.value === "");
+const refusedAgain = await words("h1");
 
-// with the right one, in the part of the address that is not sent
-await page.goto("about:blank");
+// with the right one, in the part of the address that is not sent: nothing is loaded for it
 await page.goto(`${address}#token=${token}`);
 await page.waitForSelector("#nodes .gone", { state: "attached" });
 await page.waitForSelector("#rounds .rounds li");
 await page.waitForFunction(
   () => document.querySelector("#contributions")?.textContent.includes("thousand tokens"));
+const others = complaints.filter((words) => !words.includes("401")); // some come late
+complaints.splice(0, complaints.length, ...others.slice(complainedBefore.length));
 const seen = {
   addressAfter: page.url(),
   now: await words("#now-title"),
@@ -140,6 +145,30 @@ await page.keyboard.press("Enter");
 await page.waitForSelector(".difference");
 const difference = await words(".difference tbody tr");
 found.difference = await violations();
+// somebody else changes them meanwhile, and this page hears of it: what is seen is confirmed
+const settings = await fetch(new URL("/v1/settings", address), {
+  headers: { Authorization: `Bearer ${token}` },
+});
+await fetch(new URL("/v1/settings", address), {
+  method: "POST",
+  headers: { Authorization: `Bearer ${adminToken}`, "Content-Type": "application/json" },
+  body: JSON.stringify({
+    changes: { "log.files_max": 9 }, digest: (await settings.json()).digest, confirm: true,
+  }),
+});
+await page.waitForFunction(() => document.querySelector("#settings small")?.textContent
+  .includes("now 9"));
+const complainedBeforeChange = complaints.length;
+await page.click("dialog button[type=submit]");
+await page.waitForFunction(() => document.querySelector("#admin-fault")?.textContent !== "");
+const meanwhile = await words("#admin-fault");
+complaints.length = complainedBeforeChange;
+await page.keyboard.press("Escape");
+await page.waitForSelector("dialog", { state: "detached" });
+await page.click("#settings .settings button");
+await page.fill("#admin-token", adminToken);
+await page.keyboard.press("Enter");
+await page.waitForSelector(".difference");
 await page.click("dialog button[type=submit]");
 await page.waitForSelector("dialog", { state: "detached" });
 await page.waitForFunction(() => document.querySelector("#settings small")?.textContent
@@ -152,7 +181,7 @@ const nowAfterReload = await words("#now-title");
 
 await browser.close();
 console.log(JSON.stringify({
-  asksFor, misshapen, refused, seen, found, inDialog, dialogFault, afterDialog, readOnly,
-  focusedAfter, difference, changed,
+  asksFor, misshapen, refused, refusedAgain, seen, found, inDialog, dialogFault, afterDialog,
+  readOnly, focusedAfter, difference, meanwhile, changed,
   nowAfterReload, requests, complaints: [...complainedBefore, ...complaints],
 }));

@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
-import { takeToken } from "../src/token";
+import { givenIn, takeToken } from "../src/token";
 
 const TOKEN = "1a".repeat(32);
 
@@ -30,6 +30,11 @@ describe("the token", () => {
       expect(takeToken({ hash, pathname: "/" }, storage, clear)).toBe(TOKEN);
     }
     expect(clear).toHaveBeenCalledTimes(6);
+  });
+
+  it("is given by an address that names one, and by no link within the page", () => {
+    expect(["#main", "", "#", "#token"].map(givenIn)).toEqual([null, null, null, ""]);
+    expect(givenIn(`#token=${TOKEN}`)).toBe(TOKEN);
   });
 
   it("is asked for where there is none, or the browser stores nothing", () => {

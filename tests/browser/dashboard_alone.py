@@ -23,6 +23,7 @@ from daa_node.api.replies import told
 from daa_node.api.routes import Asked, Route
 from daa_node.api.settings_routes import Settings, settings_routes
 from daa_node.api.tokens import Right
+from daa_node.errors import UserError
 from daa_node.observability import events
 from daa_node.observability.events import EventLog, EventName
 from daa_node.wire.http_messages import Reply, Visit
@@ -183,7 +184,7 @@ class Story:
         self._is_cleo_here = True
         self._is_paused = False
         self._is_approved = False
-        self._files_max: int | float | None = 5
+        self._files_max = 5
 
     def begin(self) -> None:
         began_s = self._now_s() - 20.0
@@ -272,19 +273,25 @@ class Story:
         names = ("key", "value", "origin", "reloads")
         return {
             "file": "/home/alice/node/config.yaml",
-            "digest": "9f" * 32,
+            "digest": self._digest(),
             "settings": [dict(zip(names, row, strict=True)) for row in rows],
         }
 
     async def _change(
         self, changes: Mapping[str, int | float | None], digest: str, confirm: bool
     ) -> Mapping[str, Any]:
-        assert digest == "9f" * 32
+        if digest != self._digest():
+            raise UserError("config.yaml has changed since you read the settings: read them anew")
         before, after = self._files_max, changes["log.files_max"]
+        assert isinstance(after, int)
         if confirm:
             self._files_max = after
+            self._log.emit(events.CONFIG_RELOADED, changed=["log.files_max"], needs_restart=[])
         diff = [{"key": "log.files_max", "before": before, "after": after}]
-        return {"confirmed": confirm, "digest": digest, "diff": diff, "needs_restart": []}
+        return {"confirmed": confirm, "digest": self._digest(), "diff": diff, "needs_restart": []}
+
+    def _digest(self) -> str:
+        return f"{self._files_max:064x}"
 
 
 def _telling(answer: Callable[[], Mapping[str, Any]]) -> Callable[[Asked], Awaitable[Reply]]:

@@ -56,6 +56,7 @@ def test_who_has_no_token_is_told_where_one_is(visit: dict[str, Any]) -> None:
     assert visit["asksFor"] == "A token opens this page"
     assert visit["misshapen"].startswith("A token has 64 characters")
     assert visit["refused"] == "This token opens nothing here"
+    assert visit["refusedAgain"] == visit["refused"]
 
 
 def test_the_token_leaves_the_address_is_sent_in_none_and_outlives_a_reload(
@@ -115,6 +116,12 @@ def test_orders_take_the_admin_token_and_are_seen_to_be_done(visit: dict[str, An
 def test_a_setting_is_compared_before_it_is_changed(visit: dict[str, Any]) -> None:
     assert visit["difference"] == "log.files_max56"
     assert visit["changed"].startswith("Changed")
+
+
+def test_a_setting_that_others_have_changed_meanwhile_is_compared_anew(
+    visit: dict[str, Any],
+) -> None:
+    assert visit["meanwhile"].startswith("config.yaml has changed since you read the settings")
 
 
 def test_nothing_comes_from_elsewhere_and_nothing_is_complained_of(visit: dict[str, Any]) -> None:
