@@ -7,6 +7,7 @@ the event log with its reason, and `daa-node status` shows the newest.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 import trio
@@ -26,6 +27,7 @@ from daa_node.autonomy.reason import (
     quorum_lacking,
     round_stalled,
     stop_waiting,
+    who_is_expected,
     without_the_low,
 )
 from daa_node.errors import TrainerFailed, Unavailable
@@ -175,6 +177,10 @@ class AutonomyLoop:
             for record in self._runner.history.records[-RECENT_ROUNDS:]
         ]
         presence = self._presence = Presence(self._monitor.reachable(), newest_sets)
+        plan = self._runner.plan()
+        are_enough = partial(self._runner.rules.are_enough, plan)
+        planned = {share.author for share in plan.shares}
+        never = self._monitor.who_never_train(planned)
 
         def may_close(
             collection: Collection, elapsed_s: float, waiting_s: float | None
@@ -183,8 +189,9 @@ class AutonomyLoop:
             presence.look(reachable)
             eligible = {offer.author for offer in collection.eligible()}
             shunned = collection.shunned - eligible
-            planned = {share.author for share in collection.plan.shares}
-            expected = self._monitor.who_train(planned) | (planned & eligible)
+            # Said once, it is so for the round: nobody has others wait by taking it back.
+            never.update(self._monitor.who_never_train(planned))
+            expected = who_is_expected(planned, never, eligible, are_enough)
             low = {node for node in expected if self._monitor.is_last(node)}
             gathering = Gathering(
                 elapsed_s=snapshot.round_age_s + elapsed_s,
@@ -194,9 +201,9 @@ class AutonomyLoop:
                 eligible=eligible,
                 reachable=reachable - shunned,
                 recent=without_the_low(presence.awaited(expected) - shunned, low, expected),
-                are_enough=self._runner.rules.are_enough(collection.plan, eligible),
+                are_enough=are_enough(eligible),
                 offered=collection.authors() - low - shunned,
-                idle_after_s=self._idle_after_s(collection.plan, elapsed_s - (waiting_s or 0.0)),
+                idle_after_s=self._idle_after_s(plan, elapsed_s - (waiting_s or 0.0)),
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason

@@ -104,12 +104,10 @@ class Monitor:
         """Members that we have a connection with, and ourselves."""
         return self._contacts.members_and_us()
 
-    def who_train(self, expected: Set[NodeId]) -> set[NodeId]:
-        """Of these, all but those who say that they never do; all of them if nobody is left."""
-        never = self._contacts.who_never_train(expected)
-        if not self.trains:
-            never.add(self._agreement.me)
-        return set(expected - never or expected)
+    def who_never_train(self, nodes: Set[NodeId]) -> set[NodeId]:
+        """Of these, those who say so themselves; and we, if it is so."""
+        never = self._contacts.who_never_train(nodes)
+        return never if self.trains else never | (nodes & {self._agreement.me})
 
     async def contacts_changed(self) -> None:
         """Return when `reachable` or who votes may be another than at the call."""

@@ -4,7 +4,7 @@ What to do is decided first (drain, wait, catch up, only serve, train), then how
 ceilings to use, and, while a round is being collected, when to stop waiting for others.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -204,6 +204,21 @@ def without_the_low(awaited: Set[NodeId], low: Set[NodeId], expected: Set[NodeId
     Where half do it is likelier that we are cut off, and they are all waited for.
     """
     return awaited if 2 * len(low & expected) >= len(expected) else awaited - low
+
+
+def who_is_expected(
+    planned: Set[NodeId],
+    never_train: Set[NodeId],
+    eligible: Set[NodeId],
+    are_enough: Callable[[Set[NodeId]], bool],
+) -> Set[NodeId]:
+    """Whose contributions a round may wait for: of those planned all but who never train.
+
+    All of them if the others are too few to be merged: a round is not closed for want of what
+    somebody may still bring.
+    """
+    expected = (planned - never_train) | (planned & eligible)
+    return planned if expected != planned and not are_enough(expected) else expected
 
 
 @dataclass(frozen=True, slots=True)

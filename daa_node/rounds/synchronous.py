@@ -94,6 +94,10 @@ class SynchronousRound:
         self._work = work
         self._plan = context.plan
         self._gather = Gather(context, may_close)
+        # As the round began: who says it later has had others wait for it.
+        self._never_train = context.peers.who_never_train(
+            {share.author for share in context.plan.shares}
+        )
         self.happened = Happened(context.plan.round)
         self._executing = False
         self._executed = trio.Event()
@@ -391,7 +395,7 @@ class SynchronousRound:
         happened.contributors = list(decided.offers)
         offered, authors = self._gather.collection.authors(), {c.author for c in decided.offers}
         here = context.peers.reachable()
-        seen = observed(self._plan, decided, offered, here, context.peers.who_never_train(here))
+        seen = observed(self._plan, decided, offered, here, self._never_train)
         context.health.note_round(self._plan.round, seen)
         happened.own_included = context.me in authors
         happened.left_out = len(offered - authors)

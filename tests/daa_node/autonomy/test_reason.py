@@ -1,5 +1,6 @@
 """What a node decides from what it measured: each choice, its amount and its reason."""
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from daa_node.autonomy.reason import (
     decide,
     round_stalled,
     stop_waiting,
+    who_is_expected,
     without_the_low,
 )
 from daa_node.rounds.synchronous import Happened
@@ -414,3 +416,17 @@ def test_who_never_trains_serves_and_says_why() -> None:
     assert behaviour.action is Action.SERVE
     assert behaviour.decisions[0].reason == NEVER_TRAINS
     assert decide(replace(READY, trains=False, rounds_behind=1), Policy()).action is Action.CATCH_UP
+
+
+def test_who_never_trains_is_not_waited_for_unless_too_few_are_left() -> None:
+    everybody, nobody = {ALICE, BOB, CAROL}, set[NodeId]()
+
+    def expected(never: set[NodeId], eligible: set[NodeId], needed: int) -> Set[NodeId]:
+        return who_is_expected(everybody, never, eligible, lambda nodes: len(nodes) >= needed)
+
+    assert expected({CAROL}, nobody, 1) == {ALICE, BOB}
+    assert expected({CAROL, NodeId(b"s" * 32)}, nobody, 1) == {ALICE, BOB}
+    assert expected({CAROL}, {CAROL, NodeId(b"s" * 32)}, 1) == everybody  # its word is broken
+    assert expected({CAROL}, nobody, 3) == everybody  # or two would abort each round at once
+    assert expected(everybody, nobody, 1) == everybody
+    assert expected(nobody, nobody, 4) == everybody  # they are never enough

@@ -165,7 +165,8 @@ async def fetched(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None: 
 def asking(fetch: Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]) -> Peers:
     """Whom a round asks for updates, and what it has to do with the link."""
     link = {"sent_bytes": lambda _root: 0, "note_own": lambda _root: None}
-    asked = SimpleNamespace(fetch_update=fetch, reachable=set, who_never_train=set, **link)
+    asked = SimpleNamespace(fetch_update=fetch, reachable=set, **link)
+    asked.who_never_train = lambda _nodes: set()
     return cast(Peers, asked)
 
 
@@ -380,3 +381,26 @@ async def test_who_never_trains_has_as_long_for_disputes_as_the_others_train(
             await trio.sleep(AGGREGATION_S + 1)
             assert len(scene.agreement.execs()) == 1
             nursery.cancel_scope.cancel()
+
+
+async def test_only_who_said_so_before_the_round_misses_no_contribution_of_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    last = NODES[3]
+    for before, later, missed in (({last}, set(), 0), (set(), {last}, 1)):
+        scene, says = Scene(), set(before)
+        peers = cast(SimpleNamespace, scene.context.peers)
+        peers.reachable = lambda: set(NODES)
+        peers.who_never_train = lambda nodes, says=says: nodes & says
+        walk = SynchronousRound(scene.context, None, all_are_here)
+        says.symmetric_difference_update(before | later)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(walk.run)
+            await trio.testing.wait_all_tasks_blocked()
+            scene.agreement.decide(set_of(3))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        told = scene.context.health.told_of(last)
+        assert told is not None
+        measured = told["components"]["compute"]["measures"]["contributed"]
+        assert len(measured["history"]) == missed

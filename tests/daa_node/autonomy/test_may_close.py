@@ -1,0 +1,72 @@
+"""Until when a round waits for members that say that they never train, and take it back."""
+
+import time
+from types import SimpleNamespace
+from typing import cast
+
+from daa_consensus.votes import Kind
+from daa_dag.ids import NodeId
+from daa_node.autonomy.loop import AutonomyLoop
+from daa_node.autonomy.monitor import Monitor
+from daa_node.observability.events import EventLog
+from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.closing import MayClose
+from daa_node.rounds.collect import Collection
+from daa_node.rounds.job_runner import JobRunner
+from tests.daa_node.autonomy.test_reason import READY
+from tests.daa_node.rounds.test_rehearsal import COMMITTEE, NODES, Scene, offer_of, said
+
+
+def begun(says: set[NodeId]) -> MayClose:
+    """A round in which all are here, and in which these say that they never train."""
+    context = Scene().context
+    runner = SimpleNamespace(
+        history=SimpleNamespace(records=[]), plan=lambda: context.plan, rules=context.rules
+    )
+    monitor = SimpleNamespace(
+        reachable=lambda: set(NODES),
+        who_never_train=lambda nodes: nodes & says,
+        is_last=lambda _node: False,
+    )
+    loop = AutonomyLoop(
+        cast(JobRunner, runner),
+        cast(CatchUp, None),
+        cast(Monitor, monitor),
+        EventLog(time.time_ns),
+    )
+    return loop._may_close(READY)
+
+
+def collected(count: int) -> Collection:
+    collection = Collection(Scene().context.plan, COMMITTEE, {"int8": 1_000}.get)
+    offers = [offer_of(node) for node in NODES[:count]]
+    for offer in offers:
+        collection.offer(offer)
+    for node in NODES[1:]:
+        collection.ack(said(node, Kind.ACK, sorted(offer.root for offer in offers)))
+    return collection
+
+
+async def test_a_word_given_once_holds_for_the_round() -> None:
+    for first in ({NODES[3]}, set[NodeId]()):
+        says = set(first)
+        may_close = begun(says)
+        says.clear()
+        waits = may_close(collected(3), 1.0, 0.0) is None
+        assert waits == (not first)
+        says.add(NODES[3])
+        assert may_close(collected(3), 1.0, 0.0) == "all 3 contributions are acknowledged"
+        says.clear()
+        assert may_close(collected(3), 1.0, 0.0) == "all 3 contributions are acknowledged"
+
+
+async def test_where_too_few_train_for_the_rule_all_are_waited_for_until_the_window_ends() -> None:
+    says = set(NODES[2:])
+    may_close = begun(says)
+    for count in (0, 2):
+        assert may_close(collected(count), 9.9, 9.0) is None
+        told = may_close(collected(count), 10.0, 9.0)
+        assert told == f"the window of 10.0 s ended with {count} of 4 contributions"
+    says.update(NODES)  # nobody trains
+    assert may_close(collected(0), 9.9, None) is None
+    assert may_close(collected(4), 1.0, 0.0) == "all 4 contributions are acknowledged"
