@@ -62,6 +62,8 @@ class LightWorker:
                 return self._merging.aggregate_and_step(order)
             case "apply_delta":
                 return self._merging.apply_delta(order)
+            case "keep_boundaries":
+                return self._merging.left_boundaries(order)
             case "check_segment":
                 return self._check_segment(order)
             case "open_segment":

@@ -17,6 +17,7 @@ from daa_node.tensors import (
     reuse_grid_vector,
 )
 from daa_node.training.boundaries import Boundary, open_boundary
+from daa_node.training.boundary_files import left_in
 from daa_node.training.config import TrainingJob
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.messages import Message
@@ -89,6 +90,11 @@ class Merging:
         blob = np.memmap(path, np.uint8, "c").view(np.ndarray)
         job, count = self._job, self._parameter_count
         return open_boundary(blob, count, job.updates.error_feedback, job.data.reveal)
+
+    def left_boundaries(self, order: Message) -> Message:
+        """Those that a worker before this one has left, hashed again: its author may be drawn."""
+        room, count = Path(order["room"]), order["count"]
+        return {"manifests": left_in(room, count, lambda path: self.boundary(str(path)))}
 
     def claim(self, order: Message) -> Claim:
         """What an order to check a segment is about."""

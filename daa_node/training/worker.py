@@ -20,7 +20,7 @@ from daa_node.seams import SegmentOrder, StateRef, TrainOrder
 from daa_node.training import inner_state, orders
 from daa_node.training.base_files import Marks, marks_of
 from daa_node.training.boundaries import Ends
-from daa_node.training.boundary_files import BoundaryFiles, left_in
+from daa_node.training.boundary_files import BoundaryFiles
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core, choose_device, multiply_in_full, open_core
 from daa_node.training.merging import Merging, write_blob
@@ -77,7 +77,7 @@ class Worker:
             case "train_and_seal":
                 return self._train_and_seal(order)
             case "keep_boundaries":
-                return self._boundaries_of(Path(order["room"]), order["count"])
+                return self._boundaries_of(order)
             case "check_segment":
                 segment, claim = SegmentOrder(**order["segment"]), self._merging.claim(order)
                 found = self._core.check_segment(segment, claim, self._inbox.is_cancelled)
@@ -150,12 +150,11 @@ class Worker:
                 self._boundaries = None
                 raise
 
-    def _boundaries_of(self, room: Path, count: int) -> Message:
+    def _boundaries_of(self, order: Message) -> Message:
         """Those of an earlier worker's are hashed again."""
         boundaries = self._boundaries
-        if boundaries is None or not boundaries.is_in(room):
-            opened = left_in(room, count, lambda path: self._merging.boundary(str(path)))
-            return {"manifests": opened}
+        if boundaries is None or not boundaries.is_in(Path(order["room"])):
+            return self._merging.left_boundaries(order)
         return {"manifests": [boundary.encode() for boundary in boundaries.manifests]}
 
     def _open_segment(self, order: Message) -> Message:

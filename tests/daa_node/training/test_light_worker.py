@@ -23,11 +23,14 @@ from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import DataFile
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.light_worker import LightWorker
-from daa_node.training.merging import write_blob
+from daa_node.training.merging import Merging, write_blob
 from daa_node.training.messages import Message, Unpacker, pack
 from daa_node.training.orders import Inbox
 from daa_node.training.worker import Worker
-from tests.daa_node.training.test_core import BASE_D, JOB, core, order
+from daa_node.updates.compression.codec import codec_named, encode
+from daa_node.updates.config import UpdatesConfig
+from daa_node.updates.torch_kernels import TorchKernels
+from tests.daa_node.training.test_core import BASE_D, CPU, JOB, core, order, wanted
 
 ENDED_S = 300
 SEGMENT = 2  # steps
@@ -116,6 +119,82 @@ def test_it_merges_and_replays_to_the_bits_of_the_worker_that_trains(tmp_path: P
         assert made[0] == made[1]
     assert (tmp_path / "first-model").read_bytes() == (tmp_path / "model").read_bytes()
     assert (tmp_path / "ours-model").read_bytes() != (tmp_path / "model").read_bytes()
+
+
+COARSE = {"outer_lr": (3, 4), "outer_momentum": (9, 10)}
+JOBS = {
+    "mean": (UpdatesConfig(codec="int8", rule="mean", f_agg=0, **COARSE), ("int8", "int4")),
+    "trimmed mean": (UpdatesConfig(codec="int8", f_agg=1, **COARSE), ("int8", "int4")),
+    "few of each": (UpdatesConfig(codec="top_k", rule="mean", f_agg=0, **COARSE), ("top_k",)),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_each_rule_codec_and_delta_comes_to_the_bits_of_a_gpu(tmp_path: Path, name: str) -> None:
+    """From a state with momentum. `torch_kernels` is what a worker merges by on a GPU."""
+    updates, codecs = JOBS[name]
+    job, chance = JOB.model_copy(update={"updates": updates}), np.random.default_rng(7)
+    base = state_files(tmp_path, job)
+    chance.integers(-(2**20), 2**20, BASE_D.size, "<i4").tofile(tmp_path / "outer")
+    blobs = []
+    for number in range(4):
+        path, codec = tmp_path / f"update-{number}", codecs[number % len(codecs)]
+        moved_D = chance.normal(0, 0.01, BASE_D.size).astype(np.float32)
+        write_blob(path, encode(codec_named(codec), moved_D))
+        blobs.append({"path": str(path), "codec": codec, "weight": 100 + number})
+    order = {"verb": "aggregate_and_step", **base, "updates": blobs}
+    order |= {"rule": updates.rule, "f_agg": updates.f_agg}
+    asked = order | outs(tmp_path, "gpu") | {"delta_out": str(tmp_path / "gpu-delta")}
+    merged = Merging(job, TorchKernels(CPU).aggregate_and_step).aggregate_and_step(asked)
+    light = LightWorker(job, tmp_path, Inbox())
+    asked = order | outs(tmp_path, "light") | {"delta_out": str(tmp_path / "light-delta")}
+    assert light.carry_out(asked) == merged
+    replay = {"verb": "apply_delta", **base, "delta": str(tmp_path / "gpu-delta")}
+    light.carry_out(replay | outs(tmp_path, "again"))
+    for part in ("model", "outer"):
+        made = {(tmp_path / f"{who}-{part}").read_bytes() for who in ("gpu", "light", "again")}
+        assert len(made) == 1
+        assert made != {(tmp_path / part).read_bytes()}
+    assert (tmp_path / "light-delta").read_bytes() == (tmp_path / "gpu-delta").read_bytes()
+
+
+def test_it_judges_a_seal_that_is_clipped_and_owes_as_the_worker_that_trains_does(
+    tmp_path: Path,
+) -> None:
+    job = JOB.model_copy(update={"updates": JOB.updates.model_copy(update={"clip_norm": 0.05})})
+    one = core(tmp_path, job)
+    asked = trained_segment(one, tmp_path)
+    taken: list[Boundary] = []
+    task = order(2, merged_round=1, steps_max=2, segment_steps=1)
+    sealed = one.train_and_seal(task, BASE_D, on_boundary=taken.append)
+    owed_D = taken[0].residual_D
+    assert owed_D is not None
+    assert owed_D.any()  # of the round before
+    assert np.linalg.norm(wanted(sealed) + owed_D) > 0.05
+    places = [tmp_path / name for name in ("first", "last", "sealed")]
+    for path, boundary in zip(places, (taken[0], sealed.end), strict=False):
+        path.write_bytes(b"".join(map(bytes, boundary.parts())))
+    write_blob(places[2], sealed.blob)
+    said = {"model": None, "last": str(places[1]), "path": str(places[2]), "codec": "int4"}
+    asked |= {"start": str(places[0]), "update": said}
+    judge = LightWorker(job, tmp_path, Inbox())
+    trains = Worker(one, job, tmp_path / "inner_state", Inbox())
+    found = judge.carry_out(asked)["check"]
+    assert trains.carry_out(asked)["check"] == found
+    assert (found["residual"], found["sealed"]) == (0.0, 0.0)
+    write_blob(places[2], encode(codec_named("int4"), np.ones(BASE_D.size, np.float32)))
+    lie = judge.carry_out(asked)["check"]
+    assert lie == trains.carry_out(asked)["check"]
+    assert lie["sealed"] > 0.1
+
+
+def test_what_the_worker_before_it_has_left_can_still_be_shown(tmp_path: Path) -> None:
+    one = core(tmp_path, JOB)
+    trained_segment(one, tmp_path)
+    order = {"verb": "keep_boundaries", "room": str(tmp_path), "count": 3}
+    kept = LightWorker(JOB, tmp_path, Inbox()).carry_out(order)
+    assert kept == Worker(one, JOB, tmp_path / "inner_state", Inbox()).carry_out(order)
+    assert [bool(manifest) for manifest in kept["manifests"]] == [True, True, False]
 
 
 def trained_segment(one: Core, directory: Path) -> Message:
