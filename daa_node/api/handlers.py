@@ -16,6 +16,7 @@ from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.contributors.views import View
 from daa_node.errors import UserError
 from daa_node.identity.validators import part_of
+from daa_node.network.contacts import says_it_never_trains
 from daa_node.network.directory import Directory
 from daa_node.network.relaying import told_reach
 from daa_node.rounds.job_runner import JobRunner
@@ -134,6 +135,7 @@ class Handlers:
             "part": part_of(who.node_id, validators.now),
             "phase": live.phase(),
             "paused": live.is_paused(),
+            "never_trains": not runner.contributes,
             "round": runner.round,
             "height": vertex.height,
             "vertex_id": vertex.vertex_id.hex(),
@@ -189,6 +191,7 @@ class Handlers:
                     "reach": None if signed is None else told_reach(signed.record),
                     "role": None if signed is None else str(signed.record.role),
                     "part": None if node_id is None else part_of(node_id, now),
+                    "never_trains": says_it_never_trains(signed),
                     "score": round(self._directory.score(standing.peer_id), 1),
                     "faults": dict(standing.reputation.faults),
                     "view": None if stand is None else stand[0],

@@ -314,7 +314,7 @@ class _Daemon:
         if self._joined is not None:
             nursery.start_soon(self._joined.tell, self._events)
         elif contribution.is_told(self._config.log):
-            nursery.start_soon(contribution.tell_standing, self._events)
+            nursery.start_soon(contribution.tell_standing, self._events, self._config.trainer)
         tracer = Tracer(self._made.chain_id, self._node.keys.node_id)
         tracing = tracing_of(self._config, self._node.directory, tracer)
         if tracing is not None:

@@ -14,6 +14,7 @@ from daa_node.cli.remarks import remark
 from daa_node.observability import events as names
 from daa_node.observability.config import LogConfig
 from daa_node.observability.events import Event, EventLog
+from daa_node.training.config import TrainerConfig
 
 LINE_EACH_S = 60.0
 ROUNDS_OPEN_MAX = 64  # sealed, and their set not heard of yet
@@ -165,11 +166,17 @@ def is_told(config: LogConfig) -> bool:
     return config.each_minute or report.is_watched()
 
 
-async def tell_standing(log: EventLog, write: Callable[[str], None] = remark) -> None:
+async def tell_standing(
+    log: EventLog, settings: TrainerConfig, write: Callable[[str], None] = remark
+) -> None:
     """The line of `run`, until cancelled. Plain, so that a file can hold it as well."""
     made, standing = Contribution(), Standing()
+
+    def line() -> str:
+        return f"{standing.line()}; {made.line() if settings.contribute else 'never trains'}"
+
     async with log.subscribe() as new, trio.open_nursery() as nursery:
-        nursery.start_soon(_each_minute, lambda: f"{standing.line()}; {made.line()}", write)
+        nursery.start_soon(_each_minute, line, write)
         async for event in new:
             made.note(event)
             standing.note(event)

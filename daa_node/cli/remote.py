@@ -49,7 +49,8 @@ def status(root: Path, as_json: bool) -> None:
     report.put(f"vertex      {answer['vertex_id']}")
     report.put(f"model       {answer['model_root']}")
     loss = answer["loss_nats"]
-    report.put(f"loss        {'not measured yet' if loss is None else f'{loss:.4f} nats a byte'}")
+    why = ": this node never trains" if answer.get("never_trains") else " yet"
+    report.put(f"loss        {f'not measured{why}' if loss is None else f'{loss:.4f} nats a byte'}")
     report.put(
         f"validators  {who['reachable']} of {who['total']} reachable, quorum {who['quorum']}"
     )

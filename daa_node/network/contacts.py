@@ -4,11 +4,17 @@ from collections.abc import Mapping, Set
 
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
+from daa_node.identity.record import SignedRecord
 from daa_node.identity.validators import Validators
 from daa_node.network.directory import Directory
 from daa_node.seams import PeerId, Transport
 
 NEVER_TRAINS = "never-trains"  # in the record of a validator that only votes, merges and serves
+
+
+def says_it_never_trains(signed: SignedRecord | None) -> bool:
+    """Of whom no record is here nobody knows it."""
+    return signed is not None and NEVER_TRAINS in signed.record.capabilities
 
 
 class Contacts:
@@ -53,12 +59,7 @@ class Contacts:
 
     def who_never_train(self, nodes: Set[NodeId]) -> set[NodeId]:
         """Of these, those who say so themselves: nobody waits for what they do not send."""
-        records = {node: self._directory.record_of(node) for node in nodes}
-        return {
-            node
-            for node, signed in records.items()
-            if signed is not None and NEVER_TRAINS in signed.record.capabilities
-        }
+        return {node for node in nodes if says_it_never_trains(self._directory.record_of(node))}
 
     def anybody(self) -> set[NodeId]:
         """Everybody that we have a connection with and nothing serious against, member or not."""

@@ -93,6 +93,7 @@ class JobRunner:
         self.history = History(parts.chain, parts.trainer, parts.events)
         self._boundaries = OwnBoundaries(parts.chain, parts.agreement)
         self.phase = "starting"
+        self.contributes = parts.contributes
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
         self._unfinished: set[BlobRoot] = set()  # updates that the disk may hold a part of
         self._planned: tuple[object, Plan] | None = None  # from what, and the plan itself
@@ -286,7 +287,7 @@ class JobRunner:
             merged_round=self.history.merged_round(parts.agreement.me),
             upload_bytes_per_s=self.upload_bytes_per_s,
             base_loss_micronats=max(0, round(loss_nats * 1e6)),
-            contributes=parts.contributes,
+            contributes=self.contributes,
         )
 
     async def _conclude(self, happened: Happened, sent_before: int) -> bool:
@@ -330,7 +331,7 @@ class JobRunner:
 
     async def _measure(self) -> None:
         assert self.state is not None
-        if self._parts.contributes:  # else no model is here
+        if self.contributes:  # else no model is here
             await self.history.measure(self.state, self.newest.height)
 
     async def _tidy_work(self) -> None:

@@ -48,6 +48,7 @@ export interface Status {
   readonly trainers: { reachable: number; total: number };
   readonly waiting: string | null;
   readonly paused?: boolean;
+  readonly never_trains?: boolean;
   readonly decisions: readonly Decision[];
   readonly bytes_sent: number;
   readonly bytes_received: number;
@@ -80,6 +81,7 @@ export interface Peer {
   readonly reach: string | null;
   readonly role: string | null;
   readonly part: string | null;
+  readonly never_trains?: boolean;
   readonly faults: Readonly<Record<string, number>>;
   readonly height: number | null;
   readonly rtt_ms: number | null;

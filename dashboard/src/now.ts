@@ -126,9 +126,10 @@ function becauseOf(status: Status, otherwise: string): string {
 /** Contributors within reach whose contribution to this round is not acknowledged yet. */
 export function waitedFor({ status, peers }: State, walk: Walk): string[] {
   if (status === null || walk.setS !== null) return [];
-  const others = (peers ?? []).filter(({ connected, part }) => connected && part !== null
-    && part !== "observer");
-  const expected = [status.node_id, ...others.flatMap(({ node_id }) => node_id ?? [])];
+  const others = (peers ?? []).filter(({ connected, part, never_trains: never }) => connected
+    && part !== null && part !== "observer" && never !== true);
+  const own = status.phase === "serving" ? [] : [status.node_id];
+  const expected = [...own, ...others.flatMap(({ node_id }) => node_id ?? [])];
   return expected.filter((node) => !walk.acknowledged.includes(node));
 }
 

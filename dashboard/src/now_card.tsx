@@ -42,7 +42,8 @@ function Figures({ state: { status, rounds } }: { state: State }) {
   const last = rounds.at(-1);
   const figures: readonly (readonly [string, string, string])[] = [
     ["Height", status === null ? NOTHING : String(status.height), "certified checkpoints"],
-    ["Loss", nats(status?.loss_nats ?? null), "held-out, nats a token"],
+    ["Loss", nats(status?.loss_nats ?? null), status?.never_trains === true
+      ? "this node never trains, nor measures" : "held-out, nats a token"],
     ["Last round", last !== undefined && last.wall_s > 0 ? seconds(last.wall_s) : NOTHING,
       last === undefined ? "none yet" : `${bytes(last.bytes_sent)} sent`],
     ["Validators",

@@ -31,6 +31,15 @@ describe("what happens now", () => {
     expect(waitedFor(waits, underWay(waits)!)).toEqual([ME, first]);
   });
 
+  it("waits for nobody who never trains, nor for itself in a round that it only serves", () => {
+    const [first, second, third] = OTHERS as [string, string, string];
+    const peers = [peer(first), peer(second, { never_trains: true }), peer(third)];
+    const waits = [STARTED, SEALED].reduce(heard, state({ peers }));
+    expect(waitedFor(waits, underWay(waits)!)).toEqual([ME, first, third]);
+    const serves = { ...waits, status: status({ phase: "serving" }) };
+    expect(waitedFor(serves, underWay(serves)!)).toEqual([first, third]);
+  });
+
   it("is waiting where the daemon waits, in its own words", () => {
     const waiting = "2 of 4 reachable, waiting: a quorum needs 3";
     const now = nowOf(state({ status: status({ waiting }) }), 1);

@@ -11,6 +11,7 @@ from typing import Any
 
 from daa_node.observability import events as names
 
+SERVING = "serving"  # of the phases
 CONTRIBUTE = ("validator", "trainer")  # of the parts that a node can have
 NEWS_MAX = 64  # lines kept; a screen shows a few
 # Events that a person should see beside decisions, and the field that tells why.
@@ -94,9 +95,10 @@ class Board:
         here = [
             str(p.get("node_id"))
             for p in self.peers
-            if p.get("connected") and p.get("part") in CONTRIBUTE
+            if p.get("connected") and p.get("part") in CONTRIBUTE and not p.get("never_trains")
         ]
-        if self.status.get("part") in CONTRIBUTE:
+        # In a round that it only serves, this node brings nothing.
+        if self.status.get("part") in CONTRIBUTE and self.status.get("phase") != SERVING:
             here.insert(0, str(self.status.get("node_id")))
         return [node for node in here if node not in self.held]
 

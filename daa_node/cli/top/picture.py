@@ -107,7 +107,8 @@ def _bar(share: float) -> str:
 def _loss(board: Board, room: Room) -> str:
     loss = (board.status or {}).get("loss_nats")
     if not isinstance(loss, int | float):
-        return "not measured yet"
+        never = (board.status or {}).get("never_trains")
+        return "not measured: this node never trains" if never else "not measured yet"
     width = max(0, min(LOSSES_SHOWN, room.columns - LABEL - len("0.0000 nats  ")))
     return (
         f"{loss:.4f} nats  {sparkline(board.losses()[-width:] if width else [], room.has_blocks)}"

@@ -110,7 +110,9 @@ class Daemon:
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[ROUND])
         self.scrub = SimpleNamespace(found=(), mended=())
         snapshots = SimpleNamespace(scrub=self.scrub, quota=Standing(5, 2, 10, Level.NEAR))
-        runner = SimpleNamespace(newest=vertex, round=0, history=history, snapshots=snapshots)
+        runner = SimpleNamespace(
+            newest=vertex, round=0, history=history, snapshots=snapshots, contributes=True
+        )
         identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)
         self.commands = Handlers(
             identity,
@@ -289,6 +291,7 @@ async def test_status_names_what_the_disk_has_lost() -> None:
 
 async def test_status_says_whether_the_operator_has_paused_it() -> None:
     daemon = Daemon(KEYS[0])
+    assert (await run(daemon, "status", {}))["never_trains"] is False
     assert (await run(daemon, "pause", {}))["paused"] is True
     assert (await run(daemon, "status", {}))["paused"] is True
     assert (await run(daemon, "resume", {}))["paused"] is False

@@ -18,6 +18,7 @@ from daa_node.cli.contribution import (
 from daa_node.observability import events as names
 from daa_node.observability.config import LogConfig
 from daa_node.observability.events import EventLog
+from daa_node.training.config import TrainerConfig
 
 
 def a_round(number: int, ours: bool, among: int = 4, sealed: bool = True) -> list[dict[str, Any]]:
@@ -85,7 +86,7 @@ async def test_a_running_node_says_each_minute_how_it_stands_and_what_it_contrib
 ) -> None:
     log, lines = EventLog(lambda: 0), list[str]()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(tell_standing, log, lines.append)
+        nursery.start_soon(tell_standing, log, TrainerConfig(), lines.append)
         await trio.sleep(LINE_EACH_S / 2)
         log.emit(names.PEER_JOINED, node_id="aa", peer_id="12D3", role="cloud", network="10.0.0.1")
         log.emit(names.UPDATE_SEALED, round=1, tokens=500, loss_nats=2.5)
@@ -103,6 +104,19 @@ async def test_a_running_node_says_each_minute_how_it_stands_and_what_it_contrib
         "height 1 (+0), loss 2.2500 nats, 0 peers, no quorum: 1 of 4 within reach, it takes 3; "
         + own,
     ]
+
+
+async def test_a_node_that_never_trains_says_that_instead_of_what_it_contributes(
+    autojump_clock: MockClock,
+) -> None:
+    log, lines = EventLog(lambda: 0), list[str]()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tell_standing, log, TrainerConfig(contribute=False), lines.append)
+        await trio.sleep(LINE_EACH_S / 2)
+        log.emit(names.ROUND_FINALIZED, round=1, height=1, loss_nats=None)
+        await trio.sleep(LINE_EACH_S)
+        nursery.cancel_scope.cancel()
+    assert lines == ["height 1 (+1), 0 peers; never trains"]
 
 
 def test_before_the_first_round_the_line_says_so() -> None:

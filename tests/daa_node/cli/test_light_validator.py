@@ -105,8 +105,11 @@ def test_it_shows_the_losses_that_others_tell_and_none_of_its_own(mixed: Mixed) 
     assert not any(me in line["contributors"] for line in lines)
     assert all(line["loss_nats"] > 0 for line in lines[:-1])
     assert lines[-1]["loss_nats"] is None
-    for words in (("rounds",), ("status",)):
-        assert mixed.light(*words, "--dir", mixed.nodes[0]).returncode == 0
+    assert mixed.light("rounds", "--dir", mixed.nodes[0]).returncode == 0
+    told = mixed.light("status", "--dir", mixed.nodes[0])
+    assert "not measured: this node never trains" in told.stdout, told.stderr
+    peers = json.loads(mixed.light("peers", "--json", "--dir", mixed.nodes[1]).stdout)["peers"]
+    assert [peer["node_id"] for peer in peers if peer["never_trains"]] == [me]
 
 
 def test_without_torch_a_chain_is_verified_and_a_host_looked_at(mixed: Mixed) -> None:
