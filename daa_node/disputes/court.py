@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import inf
 
 import trio
 
@@ -31,7 +32,7 @@ from daa_node.disputes.charge import (
 from daa_node.disputes.decided_sets import DecidedSets
 from daa_node.disputes.parts import DisputeParts
 from daa_node.disputes.replayer import Replayer, follows
-from daa_node.errors import NodeError, PeerFault, Unavailable
+from daa_node.errors import NodeError, PeerFault, TrainerFailed, Unavailable
 from daa_node.observability.events import VERDICT_FAILED, VERDICT_GIVEN
 from daa_node.seams import PeerId
 
@@ -54,6 +55,16 @@ class _Case:
     telling: set[NodeId] = field(default_factory=set)  # who may take its time to answer
     is_over: bool = False  # a quorum has convicted
     judging: trio.CancelScope = field(default_factory=trio.CancelScope)  # our newest replay
+    failed: int = 0  # replays, by our worker
+    again_s: float = -inf  # when it is tried again
+
+    def rest(self) -> None:
+        """Twice as long as the last time.
+
+        A worker that has not the data fails each time, and two states were fetched for that.
+        """
+        self.again_s = trio.current_time() + JUDGE_S * 2**self.failed
+        self.failed += 1
 
 
 class Court:
@@ -174,6 +185,8 @@ class Court:
             with trio.CancelScope() as case.judging:
                 await self._give(case, await self._guilty(charge))
         except NodeError as failure:
+            if isinstance(failure, TrainerFailed):
+                case.rest()
             self._events.emit(VERDICT_FAILED, round=charge.drawn.round, why=str(failure))
         finally:
             judged.discard(charge.accuser)
@@ -220,6 +233,8 @@ class Court:
     def _is_owed(self, case: _Case) -> bool:
         charge = case.charge
         if self._me in case.said or self._me not in self._committee(charge).stake_of:
+            return False
+        if trio.current_time() < case.again_s:
             return False
         return not self._is_idle(charge)
 

@@ -122,6 +122,26 @@ async def test_a_trainer_brings_its_accusation_and_its_verdict_weighs_nothing(
         assert {signer for signer, _ in verdict.signatures} == {*judges}
 
 
+async def test_who_cannot_replay_fetches_ever_more_seldom_and_judges_once_it_can(
+    autojump_clock: object,
+) -> None:
+    """As a node that never trains and has not the data: a dispute lasts for 32 rounds."""
+    judges = HONEST[1:]
+    world = World(wrong_steps={LIAR: {3}}, tired={*judges})
+    round_ = next(number for number in range(1, 65) if _draws(number))
+    world.decide(*NAMES, round_=round_)
+    async with world.at_work():
+        world.doubt(HONEST[0], LIAR, round_)
+        await trio.sleep(500)
+        for name in judges:
+            member = world.members[name]
+            assert 3 <= len(member.told("verdict_failed")) <= 10
+            assert len(member.fetched) <= 20
+        world.tired.clear()
+        await trio.sleep(1000)
+    assert all(world.convicted()[name] == {LIAR} for name in HONEST)
+
+
 def _draws(round_: int) -> bool:
     """Whether the lot gives the first honest one a check of the liar in this round."""
     world = World()
