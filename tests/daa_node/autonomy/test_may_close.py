@@ -4,10 +4,15 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
+import trio
+
 from daa_consensus.votes import Kind
 from daa_dag.ids import NodeId
+from daa_node.agreement.wan_bft import WanBft
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Monitor
+from daa_node.network.contacts import Contacts
+from daa_node.network.upload_meter import UploadMeter
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.closing import MayClose
@@ -70,3 +75,20 @@ async def test_where_too_few_train_for_the_rule_all_are_waited_for_until_the_win
     says.update(NODES)  # nobody trains
     assert may_close(collected(0), 9.9, None) is None
     assert may_close(collected(4), 1.0, 0.0) == "all 4 contributions are acknowledged"
+
+
+async def test_a_node_counts_itself_among_those_who_never_train_by_its_settings() -> None:
+    contacts = SimpleNamespace(who_never_train=lambda nodes: nodes & {NODES[3]})
+    agreement = SimpleNamespace(me=NODES[0])
+    monitor = Monitor(
+        cast(JobRunner, None),
+        cast(WanBft, agreement),
+        cast(Contacts, contacts),
+        cast(UploadMeter, None),
+        lambda: True,
+        trio.Event(),
+    )
+    assert monitor.who_never_train(set(NODES)) == {NODES[3]}
+    monitor.trains = False
+    assert monitor.who_never_train(set(NODES)) == {NODES[0], NODES[3]}
+    assert monitor.who_never_train(set(NODES[1:3])) == set()

@@ -23,12 +23,14 @@ from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import DataFile
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.light_worker import LightWorker
-from daa_node.training.merging import Merging, write_blob
+from daa_node.training.merging import write_blob
 from daa_node.training.messages import Message, Unpacker, pack
 from daa_node.training.orders import Inbox
 from daa_node.training.worker import Worker
+from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, encode
 from daa_node.updates.config import UpdatesConfig
+from daa_node.updates.outer_step import Contribution, OuterRates, OuterState
 from daa_node.updates.torch_kernels import TorchKernels
 from tests.daa_node.training.test_core import BASE_D, CPU, JOB, core, order, wanted
 
@@ -121,41 +123,53 @@ def test_it_merges_and_replays_to_the_bits_of_the_worker_that_trains(tmp_path: P
     assert (tmp_path / "ours-model").read_bytes() != (tmp_path / "model").read_bytes()
 
 
-COARSE = {"outer_lr": (3, 4), "outer_momentum": (9, 10)}
+MEAN = UpdatesConfig(rule="mean", f_agg=0, outer_lr=(3, 4), outer_momentum=(9, 10))
 JOBS = {
-    "mean": (UpdatesConfig(codec="int8", rule="mean", f_agg=0, **COARSE), ("int8", "int4")),
-    "trimmed mean": (UpdatesConfig(codec="int8", f_agg=1, **COARSE), ("int8", "int4")),
-    "few of each": (UpdatesConfig(codec="top_k", rule="mean", f_agg=0, **COARSE), ("top_k",)),
+    "mean": (MEAN, ("int8", "int4")),
+    "trimmed mean": (
+        MEAN.model_copy(update={"rule": "trimmed_mean", "f_agg": 1}),
+        ("int8", "int4"),
+    ),
+    "few of each": (MEAN.model_copy(update={"codec": "top_k"}), ("top_k",)),
 }
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_each_rule_codec_and_delta_comes_to_the_bits_of_a_gpu(tmp_path: Path, name: str) -> None:
-    """From a state with momentum. `torch_kernels` is what a worker merges by on a GPU."""
+    """From a state with momentum. `TorchKernels` is what a worker merges by on a GPU."""
     updates, codecs = JOBS[name]
     job, chance = JOB.model_copy(update={"updates": updates}), np.random.default_rng(7)
     base = state_files(tmp_path, job)
-    chance.integers(-(2**20), 2**20, BASE_D.size, "<i4").tofile(tmp_path / "outer")
-    blobs = []
+    momentum_D = chance.integers(-(2**20), 2**20, BASE_D.size, np.int32)
+    momentum_D.tofile(tmp_path / "outer")
+    members, said = [], []
     for number in range(4):
-        path, codec = tmp_path / f"update-{number}", codecs[number % len(codecs)]
-        moved_D = chance.normal(0, 0.01, BASE_D.size).astype(np.float32)
-        write_blob(path, encode(codec_named(codec), moved_D))
-        blobs.append({"path": str(path), "codec": codec, "weight": 100 + number})
-    order = {"verb": "aggregate_and_step", **base, "updates": blobs}
-    order |= {"rule": updates.rule, "f_agg": updates.f_agg}
-    asked = order | outs(tmp_path, "gpu") | {"delta_out": str(tmp_path / "gpu-delta")}
-    merged = Merging(job, TorchKernels(CPU).aggregate_and_step).aggregate_and_step(asked)
+        codec, path = codecs[number % len(codecs)], tmp_path / f"update-{number}"
+        blob = encode(codec_named(codec), chance.normal(0, 0.01, BASE_D.size).astype(np.float32))
+        write_blob(path, blob)
+        members.append(Contribution(blob, codec, 100 + number))
+        said.append({"path": str(path), "codec": codec, "weight": 100 + number})
+    rule, f_agg = updates.rule, updates.f_agg or 0
+    order = {"verb": "aggregate_and_step", **base, "updates": said, "rule": rule, "f_agg": f_agg}
     light = LightWorker(job, tmp_path, Inbox())
-    asked = order | outs(tmp_path, "light") | {"delta_out": str(tmp_path / "light-delta")}
-    assert light.carry_out(asked) == merged
-    replay = {"verb": "apply_delta", **base, "delta": str(tmp_path / "gpu-delta")}
+    light.carry_out(order | outs(tmp_path, "light") | {"delta_out": str(tmp_path / "delta")})
+    replay = {"verb": "apply_delta", **base, "delta": str(tmp_path / "delta")}
     light.carry_out(replay | outs(tmp_path, "again"))
-    for part in ("model", "outer"):
-        made = {(tmp_path / f"{who}-{part}").read_bytes() for who in ("gpu", "light", "again")}
-        assert len(made) == 1
-        assert made != {(tmp_path / part).read_bytes()}
-    assert (tmp_path / "light-delta").read_bytes() == (tmp_path / "gpu-delta").read_bytes()
+    rates = OuterRates(updates.outer_lr, updates.outer_momentum)
+    out = OuterState(np.zeros_like(BASE_D), np.zeros_like(BASE_D))
+    delta = TorchKernels(CPU).aggregate_and_step(
+        OuterState(BASE_D, momentum_D),
+        members,
+        rule_named(rule),
+        f_agg,
+        rates,
+        out,
+        updates.delta_format,
+    )
+    assert (tmp_path / "delta").read_bytes() == delta.tobytes()
+    for who in ("light", "again"):
+        assert (tmp_path / f"{who}-model").read_bytes() == out.weights_D.tobytes()
+        assert (tmp_path / f"{who}-outer").read_bytes() == out.momentum_D.tobytes()
 
 
 def test_it_judges_a_seal_that_is_clipped_and_owes_as_the_worker_that_trains_does(
