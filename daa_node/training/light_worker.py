@@ -2,11 +2,14 @@
 
 It merges what others have trained, replays deltas, and takes disputed steps again where canonical
 kernels take them: numpy alone, so that such a host needs no torch. No data are opened before a
-dispute asks for them. How it lives is told in orders.
+dispute asks for them, and then beside the orders: to convert them may take longer than a round, and
+no merging waits for that. How it lives is told in orders.
 """
 
 import argparse
 import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from daa_node.training.messages import Message
 from daa_node.training.orders import Inbox
 
 DEVICE = "cpu, which merges and does not train"
+OPENED_S = 1.0  # for so long an order waits for the data
 
 
 class LightWorker:
@@ -31,12 +35,22 @@ class LightWorker:
 
     told_device = DEVICE
 
-    def __init__(self, job: TrainingJob, directory: Path, inbox: Inbox) -> None:
+    def __init__(
+        self,
+        job: TrainingJob,
+        directory: Path,
+        inbox: Inbox,
+        open_: Callable[..., Examples] = open_examples,
+        opened_s: float = OPENED_S,
+    ) -> None:
         self._job = job
+        self._open = open_
+        self._opened_s = opened_s
+        self._beside = ThreadPoolExecutor(1)
+        self._opening: Future[Examples] | None = None
         self._cache_dir = directory / "cache"
         self._inbox = inbox
         self._merging = Merging(job)
-        self._examples: Examples | None = None
         self.unsaved = False
         self.marks: Marks = {}  # of no base: none is read
 
@@ -94,15 +108,23 @@ class LightWorker:
             raise TrainerFailed("steps that a device rounds as it likes are taken again by torch")
 
     def _opened(self) -> Examples:
-        """The job's data. Raises UserError where they are not here, TrainerFailed for others'."""
+        """The job's data.
+
+        Raises UserError where they are not here, TrainerFailed for others' and until they are open.
+        """
         job = self._job
         if not job.model.is_canonical:
             raise TrainerFailed(f"no canonical kernels take steps of {job.model.label}")
         if job.data.reveal:
             raise TrainerFailed("data that each host has for itself are judged by who trains")
-        if self._examples is None:
-            self._examples = open_examples(job.data, job.model, self._cache_dir, job.own)
-        return self._examples
+        opening = self._opening or self._beside.submit(
+            self._open, job.data, job.model, self._cache_dir, job.own
+        )
+        done, _ = wait([opening], self._opened_s)
+        self._opening = None if done and opening.exception() else opening  # files may come later
+        if not done:
+            raise TrainerFailed("the job's data are being opened, which takes long the first time")
+        return opening.result()
 
 
 def open_light(

@@ -5,9 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,8 @@ from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core
 from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import DataFile
+from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.datasets.examples import Examples
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.light_worker import LightWorker
 from daa_node.training.merging import write_blob
@@ -242,7 +246,7 @@ def trained_segment(one: Core, directory: Path) -> Message:
 def test_it_judges_exact_steps_as_the_worker_that_trains_does(tmp_path: Path) -> None:
     one = core(tmp_path, JOB)
     asked = trained_segment(one, tmp_path)
-    judge = LightWorker(JOB, tmp_path, Inbox())
+    judge = LightWorker(JOB, tmp_path, Inbox(), opened_s=ENDED_S)
     found = judge.carry_out(asked)
     assert found == Worker(one, JOB, tmp_path / "inner_state", Inbox()).carry_out(asked)
     assert found["check"]["steps_agree"] is True
@@ -254,6 +258,24 @@ def test_it_judges_exact_steps_as_the_worker_that_trains_does(tmp_path: Path) ->
     assert len(opened["manifests"]) == SEGMENT - 1
     lie = asked | {"end": asked["start"]}  # nothing was trained
     assert judge.carry_out(lie)["check"]["steps_agree"] is False
+
+
+def test_data_that_take_long_to_open_hold_up_no_merging(tmp_path: Path) -> None:
+    asked, are_converted = trained_segment(core(tmp_path, JOB), tmp_path), threading.Event()
+
+    def slow(*places: Any) -> Examples:
+        assert are_converted.wait(ENDED_S)
+        return open_examples(*places)
+
+    judge = LightWorker(JOB, tmp_path, Inbox(), slow, opened_s=0.0)
+    for _ in range(2):
+        with pytest.raises(TrainerFailed, match="are being opened"):
+            judge.carry_out(asked)
+    judge.carry_out({"verb": "initial_state", **outs(tmp_path, "first")})
+    are_converted.set()
+    assert judge._opening is not None
+    judge._opening.result(ENDED_S)
+    assert judge.carry_out(asked)["check"]["steps_agree"] is True
 
 
 def test_what_takes_torch_or_data_that_are_not_here_is_refused_in_words(tmp_path: Path) -> None:
@@ -271,5 +293,14 @@ def test_what_takes_torch_or_data_that_are_not_here_is_refused_in_words(tmp_path
         labels=DataFile(path=tmp_path / "labels", digest="cd" * 32),
     )
     elsewhere = JOB.model_copy(update={"data": gone})
-    with pytest.raises(UserError, match="gone"):
-        LightWorker(elsewhere, tmp_path, Inbox()).carry_out(asked)
+    looked: list[object] = []
+
+    def looking(*places: Any) -> Examples:
+        looked.append(places)
+        return open_examples(*places)
+
+    lacking = LightWorker(elsewhere, tmp_path, Inbox(), looking, opened_s=ENDED_S)
+    for _ in range(2):
+        with pytest.raises(UserError, match="gone"):
+            lacking.carry_out(asked)
+    assert len(looked) == 2  # somebody may have put them there
