@@ -35,6 +35,7 @@ from daa_node.node import run_node
 from daa_node.node_parts import NodeParts
 from daa_node.observability.events import Event, EventLog
 from daa_node.seams import BulkTransport, PeerId
+from daa_node.training.config import TrainerConfig
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.model_config import DIGIT_CLASSES
 from simnet.checks.training_books import Account
@@ -175,6 +176,7 @@ class Machine:
         self.limits: LimitsConfig | None = None  # of its bulk; may change while it runs
         # What it keeps; a script may have one keep less, or more.
         self.storage = StorageConfig(vertices_restorable=site.vertices_restorable)
+        self.trains = True  # from its next start on; False: it never does, and says so
         self.is_on = False  # whether the machine has power; its daemon may be between two lives
         self.power_ons = 0
         self.ended: str | None = None  # why the daemon stopped of itself
@@ -259,6 +261,7 @@ class Machine:
         work = MemoryStore(mount, "work", arrival)
         config = NodeConfig(
             enroll=self.number in site.newcomers,
+            trainer=TrainerConfig(contribute=self.trains),
             network=NetworkConfig(
                 listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
                 websocket=False,
