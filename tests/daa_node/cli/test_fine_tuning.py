@@ -80,6 +80,8 @@ def test_first_weights_are_taken_from_this_hosts_copy_of_the_base(
     settings = trainer_settings(config, directory)
     with pytest.raises(UserError, match="n/tiny/config.json: cannot read"):
         first_weights(training_job(made, directory, config), directory, settings)
+    never_trains = settings.model_copy(update={"contribute": False})  # it asks members
+    assert first_weights(training_job(made, directory, config), directory, never_trains) is None
     (tmp_path / "tiny").rename(node / "tiny")
     found = first_weights(training_job(made, directory, config), directory, settings)
     assert found is not None
