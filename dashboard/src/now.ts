@@ -128,7 +128,8 @@ export function waitedFor({ status, peers }: State, walk: Walk): string[] {
   if (status === null || walk.setS !== null) return [];
   const others = (peers ?? []).filter(({ connected, part, never_trains: never }) => connected
     && part !== null && part !== "observer" && never !== true);
-  const own = status.phase === "serving" ? [] : [status.node_id];
+  const serves = status.phase === "serving" || status.never_trains === true;
+  const own = serves ? [] : [status.node_id];
   const expected = [...own, ...others.flatMap(({ node_id }) => node_id ?? [])];
   return expected.filter((node) => !walk.acknowledged.includes(node));
 }

@@ -36,8 +36,10 @@ describe("what happens now", () => {
     const peers = [peer(first), peer(second, { never_trains: true }), peer(third)];
     const waits = [STARTED, SEALED].reduce(heard, state({ peers }));
     expect(waitedFor(waits, underWay(waits)!)).toEqual([ME, first, third]);
-    const serves = { ...waits, status: status({ phase: "serving" }) };
-    expect(waitedFor(serves, underWay(serves)!)).toEqual([first, third]);
+    for (const standing of [{ phase: "serving" }, { never_trains: true }]) {
+      const serves = { ...waits, status: status(standing) };
+      expect(waitedFor(serves, underWay(serves)!)).toEqual([first, third]);
+    }
   });
 
   it("is waiting where the daemon waits, in its own words", () => {

@@ -98,7 +98,8 @@ class Board:
             if p.get("connected") and p.get("part") in CONTRIBUTE and not p.get("never_trains")
         ]
         # In a round that it only serves, this node brings nothing.
-        if self.status.get("part") in CONTRIBUTE and self.status.get("phase") != SERVING:
+        serves = self.status.get("phase") == SERVING or self.status.get("never_trains")
+        if self.status.get("part") in CONTRIBUTE and not serves:
             here.insert(0, str(self.status.get("node_id")))
         return [node for node in here if node not in self.held]
 

@@ -48,8 +48,9 @@ def test_who_never_trains_is_not_awaited_nor_is_this_node_while_it_only_serves()
     seen.note(event("round_started", round=7))
     seen.peers = [{**PEERS[0], "never_trains": True}, *PEERS[1:]]
     assert seen.awaited() == [ME, BOB]
-    seen.status = {"node_id": ME, "part": "validator", "phase": "serving"}
-    assert seen.awaited() == [BOB]
+    for standing in ({"phase": "serving"}, {"phase": "publishing", "never_trains": True}):
+        seen.status = {"node_id": ME, "part": "validator", **standing}
+        assert seen.awaited() == [BOB]
 
 
 def test_decisions_and_troubles_are_news_and_the_same_twice_is_one() -> None:
