@@ -87,11 +87,14 @@ def changed(old: NodeConfig, new: NodeConfig) -> tuple[list[str], list[str]]:
 
 def taken_over(old: NodeConfig, new: NodeConfig) -> NodeConfig:
     """The old settings with what a running daemon takes over of the new ones."""
-    limits = ("upload_mbit_s", "download_mbit_s", "data_gb_a_day")
-    safe = {key: getattr(new.network, key) for key in limits}
-    network = old.network.model_copy(update=safe)
-    storage = old.storage.model_copy(update={"bytes_max": new.storage.bytes_max})
-    return old.model_copy(update={"log": new.log, "network": network, "storage": storage})
+    sections: dict[str, dict[str, Any]] = {}
+    for key in SAFE_KEYS:
+        section, name = key.split(".")
+        sections.setdefault(section, {})[name] = getattr(getattr(new, section), name)
+    changed_ones = {
+        section: getattr(old, section).model_copy(update=safe) for section, safe in sections.items()
+    }
+    return old.model_copy(update=changed_ones)
 
 
 def reference(model: type[BaseModel] = NodeConfig, indent: str = "") -> Iterator[str]:

@@ -115,12 +115,14 @@ def test_a_bound_in_bytes_is_taken_over_while_a_daemon_runs_and_no_other_policy(
 
 def test_caps_and_budget_are_taken_over_while_a_daemon_runs_and_nothing_beside() -> None:
     old = config.load("config.yaml", "network: {upload_mbit_s: 20}\n").value
-    text = "network: {download_mbit_s: 50, data_gb_a_day: 3, peers_max: 9}\nlog: {files_max: 7}\n"
+    text = "network: {download_mbit_s: 50, data_gb_a_day: 3, peers_max: 9}\n"
+    text += "log: {files_max: 7, each_minute: true}\n"
     new = config.load("config.yaml", text).value
     taken, waiting = config.changed(old, new)
     caps = ["upload_mbit_s", "download_mbit_s", "data_gb_a_day"]
     assert taken == [*(f"network.{key}" for key in caps), "log.files_max"]
-    assert waiting == ["network.peers_max"]
+    assert waiting == ["network.peers_max", "log.each_minute"]
     now = config.taken_over(old, new)
+    assert config.changed(now, new) == ([], waiting)  # they wait until the restart
     assert [getattr(now.network, key) for key in caps] == [None, 50.0, 3.0]
     assert (now.network.peers_max, now.log.files_max) == (old.network.peers_max, 7)
