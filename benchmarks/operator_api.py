@@ -1,6 +1,6 @@
 """What the operator's HTTP API costs: 50 programs that follow the events, and a scrape.
 
-Run: python benchmarks/operator_api.py. A process serves the API as the daemon does and emits 20
+Run: python -m benchmarks.operator_api. A process serves the API as the daemon does and emits 20
 events a second; this one follows them over 50 connections and says how late each event came, and
 which share of a core serving them took beyond emitting them. Then /metrics is scraped beside that.
 It fails where an event of a hundred comes later than 250 ms, 50 followers take 15 % of a core, or
@@ -27,33 +27,14 @@ from daa_node.api.event_stream import EventStream
 from daa_node.api.metrics import Facts
 from daa_node.api.operator_desk import OperatorDesk
 from daa_node.api.reading_routes import Sources, reading_routes
-from daa_node.api.tokens import Tokens
 from daa_node.observability.events import ROUND_FINALIZED, EventLog
+from tests.daa_node.api.operator_desks import STATUS, TOKENS
 
 SUBSCRIBERS = 50
 EVENTS_PER_S = 20.0
 FOLLOWED_S = 20.0
 SCRAPES = 100
 LATE_MS_P99_MAX, CORE_SHARE_MAX, SCRAPE_MS_P50_MAX = 250.0, 0.15, 20.0
-TOKENS = Tokens(read="1a" * 32, admin="2b" * 32)
-STATUS: Mapping[str, Any] = {
-    "node_id": "aa" * 32,
-    "chain_id": "cc" * 32,
-    "trainer_pid": 7,
-    "phase": "training",
-    "round": 5,
-    "height": 4,
-    "loss_nats": 2.25,
-    "alarm": None,
-    "storage": {"chain_bytes": 1000, "work_bytes": 200, "bytes_max": None, "level": "room"},
-    "damaged": [],
-    "validators": {"reachable": 3, "total": 4, "quorum": 3, "stake": 4},
-    "trainers": {"reachable": 0, "total": 0},
-    "bytes_sent": 123,
-    "bytes_received": 456,
-    "done": False,
-    "anon_rss_bytes": 9_000_000,
-}
 
 
 async def _serve(parent: Connection) -> None:
