@@ -1,5 +1,6 @@
 """Help that shows what to type, and a shell that completes it."""
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -47,6 +48,20 @@ def test_the_parser_takes_the_example(words: str) -> None:
     assert typed[: len(named)] == named
     with COMMANDS[words].make_context("daa-node", typed[len(named) :]) as context:
         assert not context.args
+
+
+def test_every_command_takes_json_except_those_that_the_readme_names() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    said = re.search(r"Every command takes `--json`, except (.+?)\.\s", readme, re.DOTALL)
+    assert said is not None
+    named = set(re.findall(r"`(.+?)`", said[1]))
+    takes = {
+        words: any("--json" in option.opts for option in command.params)
+        for words, command in COMMANDS.items()
+        if words not in HIDDEN
+    }
+    without = {words for words, does in takes.items() if not does}
+    assert {re.sub("^service .*", "service", words) for words in without} == named
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
