@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from daa_node.cli.options import HERE, Directory, Json
+from daa_node.cli.options import HERE, Directory, Json, WithParent
 
 join_app = typer.Typer()
 
@@ -62,9 +62,7 @@ def join(
     role: Annotated[
         str, typer.Option(metavar="edge|cloud", help="Settings of a new node, as with `init`.")
     ] = "edge",
-    with_parent: Annotated[
-        bool, typer.Option("--with-parent", hidden=True, help="End when standard input ends.")
-    ] = False,
+    with_parent: WithParent = False,
 ) -> None:
     """Join a running network as a trainer, and train.
 

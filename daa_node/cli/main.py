@@ -14,7 +14,15 @@ from daa_node.cli.dashboard_commands import dashboard_app
 from daa_node.cli.examples import show_examples
 from daa_node.cli.history_commands import history_app
 from daa_node.cli.join_commands import join_app
-from daa_node.cli.options import HERE, Directory, Json, ShowDashboard, Which
+from daa_node.cli.options import (
+    HERE,
+    ConfigFile,
+    Directory,
+    Json,
+    ShowDashboard,
+    Which,
+    WithParent,
+)
 from daa_node.cli.past_commands import past_app
 from daa_node.cli.service import service_app
 from daa_node.cli.trainers import trainers_app
@@ -188,10 +196,7 @@ def show_digest(
 @config_app.command(name="show")
 def show_config(
     directory: Directory = HERE,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
-    ] = None,
+    config: ConfigFile = None,
     origin: Annotated[bool, typer.Option("--origin", help="Say where each is from.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -204,10 +209,7 @@ def show_config(
 @app.command()
 def run(
     directory: Directory = HERE,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
-    ] = None,
+    config: ConfigFile = None,
     join: Annotated[
         list[str] | None,
         typer.Option(
@@ -215,9 +217,7 @@ def run(
             help="A node to dial first, like node.example:4001. Repeat for more.",
         ),
     ] = None,
-    with_parent: Annotated[
-        bool, typer.Option("--with-parent", hidden=True, help="End when standard input ends.")
-    ] = False,
+    with_parent: WithParent = False,
     supervise: Annotated[
         bool, typer.Option("--supervise", help="Start it again when it crashes, without systemd.")
     ] = False,

@@ -13,7 +13,7 @@ past_app = typer.Typer()
 def rounds(
     since: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Since then: 12h, 7d or 2w ago, or a date."),
+        typer.Option(metavar="WHEN", help="Only what ended since: 12h, 7d or 2w ago, or a date."),
     ] = None,
     directory: Directory = HERE,
     as_json: Json = False,
@@ -33,7 +33,7 @@ def rounds(
 @past_app.command()
 def contributions(
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print a line a host, for a table.")
+        bool, typer.Option("--csv", help="Print CSV: a line a host, for a spreadsheet.")
     ] = False,
     directory: Directory = HERE,
     as_json: Json = False,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from daa_node.cli.options import HERE, Directory, Json
+from daa_node.cli.options import HERE, ConfigFile, Directory, Json
 
 watch_app = typer.Typer()
 
@@ -16,10 +16,7 @@ watch_app = typer.Typer()
 @watch_app.command()
 def doctor(
     directory: Directory = HERE,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
-    ] = None,
+    config: ConfigFile = None,
     bundle: Annotated[
         Path | None,
         typer.Option(
