@@ -16,6 +16,8 @@ from handbook.settings import table_row
 from simnet.cli import app as simnet
 
 APPS = {"daa-node": daa_node, "simnet": simnet}
+# What the parser calls a value's type -> what stands for the value.
+_VALUES = {"int": "N", "int range": "N", "path": "PATH", "str": "WORD", "list[str]": "WORD"}
 
 
 class NotTaken(Exception):
@@ -136,7 +138,10 @@ def _row(parameter: Any, context: Any) -> tuple[str, str] | None:
     if record is None:
         return None
     written, meaning = record
-    written = re.sub(r"<int( range)?>", "N", written)
+    if written.startswith("-"):
+        written = re.sub(r"<(.+)>", lambda kind: _VALUES[kind[1]], written)
+    else:
+        written = written.partition(" <")[0]  # a name says more than a type of Python
     return f"`{written}`", meaning.removesuffix("[required]").strip() + (
         " Required." if meaning.endswith("[required]") else ""
     )

@@ -1,5 +1,6 @@
 """The command reference has every command, and no line is taken that the program refuses."""
 
+import re
 import shlex
 
 import pytest
@@ -71,3 +72,6 @@ def test_every_command_is_in_the_reference() -> None:
     simnet = "\n".join(commands.reference("simnet"))
     assert "### simnet cluster up\n" in simnet
     assert "Sentinel" not in text + simnet
+    assert "| `INVITE` | The text from" in text
+    assert "| `--out PATH` |" in text
+    assert not re.search(r"^\| `[^`]*<", text + simnet, re.MULTILINE)  # types of Python
