@@ -29,7 +29,8 @@ class ApiConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     listen: Annotated[str, AfterValidator(can_listen)] | None = Field(
-        None, description="serve metrics and status over HTTP there, like 127.0.0.1:9180; null: off"
+        None,
+        description="serve dashboard, metrics and commands there, like 127.0.0.1:9180; null: off",
     )
     hosts: tuple[Annotated[str, AfterValidator(_is_host)], ...] = Field(
         (),
@@ -37,13 +38,13 @@ class ApiConfig(BaseModel):
         description="what clients write beside those of loopback, like localhost:9000 of an ssh -L",
     )
     certificate: str | None = Field(None, description="PEM file, with the chain: it speaks HTTPS")
-    key: str | None = Field(None, description="PEM file")
+    key: str | None = Field(None, description="PEM file of its private key")
     behind_proxy: bool = Field(
         False, description="a proxy of ours has the certificate, and tells X-Forwarded-For"
     )
 
     public_listen: Annotated[str, AfterValidator(can_listen)] | None = Field(
-        None, description="tell anybody there how the network stands, without a token; null: off"
+        None, description="beside listen: tell anybody there how the network stands; null: off"
     )
 
     @property

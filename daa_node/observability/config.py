@@ -13,5 +13,5 @@ class LogConfig(BaseModel):
     )
     files_max: int = Field(4, ge=1, le=100, description="rotated files kept beside the newest")
     each_minute: bool = Field(
-        False, description="a line a minute where standard error is no terminal, too"
+        False, description="say once a minute how the node stands where there is no terminal, too"
     )
