@@ -63,12 +63,15 @@ def address_of(
     if api["url"] is None:
         why = api["failure"] or "its door opens in a moment, ask again"
         raise UserError(f"the dashboard cannot be opened now: {why}", exit_code=1)
-    check_built("daa-node dashboard", site)
+    check_built("daa-node dashboard", site, then=", and start the daemon again")
     return f"{api['url']}#token={read_token(directory.root)}"
 
 
-def check_built(who: str, site: Path = DASHBOARD) -> None:
-    """Raises UserError if the dashboard's files are not there, in the name of `who`."""
+def check_built(who: str, site: Path = DASHBOARD, then: str = "") -> None:
+    """Raises UserError if the dashboard's files are not there, in the name of `who`.
+
+    `then`: what is to be done once they are.
+    """
     try:
         version = Site(read_site(site)).version
     except OSError as fault:
@@ -76,7 +79,7 @@ def check_built(who: str, site: Path = DASHBOARD) -> None:
     if version is None:
         raise UserError(
             f"{who}: the dashboard is not built: run `make dashboard` in the source tree, with "
-            "Node.js, and start the daemon again"
+            f"Node.js{then}"
         )
 
 

@@ -13,6 +13,7 @@ class Section(BaseModel):
 
 class Api(Section):
     host: str = "127.0.0.1"
+    quiet: bool = False
     port: int = Field(7070, ge=1, le=65535)
 
 
@@ -65,6 +66,7 @@ def test_all_faults_are_shown_at_once_each_with_its_line_and_a_caret() -> None:
         ("api: &a\n  port: 1\ntrain: *a\n", "c.yaml:1:6:", "aliases"),
         ("peers: 3\n", "c.yaml:1:8:", "peers: this is a list: write [...] (got 3)"),
         ("seed: [1]\n", "c.yaml:1:", "seed: input should be a valid integer"),
+        ("api: {quiet: perhaps}\n", "c.yaml:1:14:", "api.quiet: this is true or false (got 'per"),
         ("either: {lr: 0}\n", "c.yaml:1:14:", "error: either.lr: input should be greater"),
         ("either: 7\n", "c.yaml:1:9:", "error: either: this is a list: write [...] (got 7)"),
         ("a: !!python/object:os.system x\n", "c.yaml:1:4:", "cannot be read"),
