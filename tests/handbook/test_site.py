@@ -73,3 +73,12 @@ def test_a_wrong_link_ends_the_build(tmp_path: Path, wrong: str) -> None:
     done = build(tmp_path / "site", "--config-file", str(options))
     assert done.returncode != 0
     assert wrong in done.stdout + done.stderr
+
+
+def test_a_page_that_is_in_no_list_comes_under_more(tmp_path: Path) -> None:
+    hooks = pytest.importorskip("handbook.hooks")
+    for name in ("listed.md", "new.md"):
+        (tmp_path / name).touch()
+    nav: list[dict[str, list[str]]] = [{"Start": ["listed.md"]}]
+    turned = hooks.on_config({"mdx_configs": {}, "nav": nav, "docs_dir": str(tmp_path)})
+    assert turned["nav"] == [{"Start": ["listed.md"]}, {"More": ["new.md"]}]
