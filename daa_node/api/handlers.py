@@ -1,8 +1,8 @@
 """What an operator may ask a running node: how it stands, and to do something. Dicts in and out.
 
-The control socket serves these today; whatever serves them tomorrow takes the same handlers. They
-read, but for `drain`, `pause` and `resume`, and `propose`, `approve` and `consent`, which speak in
-this node's name about the validator set.
+The control socket serves all of these, and the HTTP API some of them. They read, but for `drain`,
+`pause` and `resume`, and `propose`, `approve` and `consent`, which speak in this node's name about
+the validator set.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
