@@ -75,6 +75,9 @@ class TwoHosts:
         listen = f"[/ip4/{host}/tcp/{self.port}]"
         found = {k: v for k, v in os.environ.items() if not k.startswith("DAA_")}
         found |= {"PATH": self.path, "DAA_NETWORK__LISTEN": listen, "PYTHONPATH": str(ROOT)}
+        # a connection from any of these hosts is seen to come from the first, where another one
+        # listens: who dials back there would find nobody
+        found |= {"DAA_NETWORK__ANNOUNCE": listen}
         return found
 
     def do(self, command: str) -> str:
