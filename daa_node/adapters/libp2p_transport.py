@@ -338,9 +338,14 @@ async def _listen(swarm: BoundedSwarm, addresses: tuple[str, ...]) -> None:
 
 
 def cannot_listen(text: str, error: OSError) -> UserError:
-    """What is said of an address under network.listen that cannot be had, and what to do."""
+    """What is said of an address under network.listen that cannot be had, and what to do.
+
+    A port that is taken, and an address of an interface that is down, may be had later: whoever
+    supervises this node is to start it again. A right that is lacking stays so.
+    """
     port = text.split("/tcp/")[-1].split("/")[0]
-    return UserError(f"cannot listen on {text}: {error.strerror or error}. {_remedy(error, port)}")
+    told = f"cannot listen on {text}: {error.strerror or error}. {_remedy(error, port)}"
+    return UserError(told, exit_code=2 if isinstance(error, PermissionError) else 1)
 
 
 async def _listen_once_it_resolves(swarm: BoundedSwarm, maddr: Multiaddr) -> None:

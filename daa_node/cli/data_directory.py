@@ -17,6 +17,7 @@ D/trusted      vertices that the chains of its networks must hold (see trusted)
 D/weights.safetensors  first weights, where the network began with some; members have them, too
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from daa_node.adapters.durable_files import sync
-from daa_node.errors import StorageFailed, UserError
+from daa_node.errors import NodeError, StorageFailed, UserError
 
 STORE_VERSION = 2  # 1: no packs in chain/
 # What belongs to one network, and is put aside while the node is in another one. The list of chains
@@ -128,13 +129,25 @@ class DataDirectory:
             )
 
     def check(self) -> None:
-        """Raise UserError unless this is a node's directory that this program can read."""
+        """Raise UserError unless this is a node's directory that this program can read.
+
+        Raises StorageFailed for a disk that fails.
+        """
         try:
             self._check()
-        except OSError as failure:  # of another user, or on a disk that fails
-            raise UserError(
-                f"cannot look into {self.root}: {failure.strerror}; run daa-node as the owner of it"
-            ) from None
+        except OSError as failure:
+            told = f"cannot look into {self.root}: {failure.strerror}"
+            if failure.errno in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT):  # it may be back soon
+                raise StorageFailed(f"{told}; look at its disk (`dmesg`)") from None
+            raise UserError(f"{told}; run daa-node as the owner of it") from None
+
+    def is_readable(self) -> bool:
+        """Whether a node is here, and on a disk that answers."""
+        try:
+            self.check()
+        except NodeError:
+            return False
+        return True
 
     def _check(self) -> None:
         if not self.root.is_dir():

@@ -2,11 +2,11 @@
 
     running --exit 0, or asked to stop--> ended
        |  --exit 2: the settings are wrong, and stay so--> ended with it
-       |  --anything else--> waiting (1, 2, 4 ... 60 s) --> running
-       '--too often in a row--> ended with 1
+       '--anything else--> waiting (1, 2, 4 ... 300 s, or until a SIGHUP) --> running
 
-The daemon is a process of its own, in a session of its own: a Ctrl-C comes to us alone, and we pass
-on what we get. It ends when we do, however we end: its standard input closes.
+It never gives up: a disk, a network or memory that was away for a night is there again in the
+morning. The daemon is a process of its own, in a session of its own: a Ctrl-C comes to us alone,
+and we pass on what we get. It ends when we do, however we end: its standard input closes.
 """
 
 import shlex
@@ -23,11 +23,10 @@ import trio
 from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.remarks import finish, remark
-from daa_node.errors import UserError
 from daa_node.training.endings import how_ended
 
-WAIT_S_FIRST, WAIT_S_MAX = 1.0, 60.0
-CRASHES_MAX = 10  # in a row: some five minutes, then a person has to look
+WAIT_S_FIRST, WAIT_S_MAX = 1.0, 300.0
+LOOK_AFTER = 5  # crashes in a row: then a person is told where to look
 STEADY_S = 600.0  # who ran for so long begins a new row
 SETTINGS_WRONG = 2  # the exit code
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -51,13 +50,19 @@ class Ended:
 
 @dataclass(slots=True)
 class Row:
-    """Crashes one after another."""
+    """Crashes one after another; it has no end."""
 
     wait_s_first: float = WAIT_S_FIRST
     crashes: int = 0
+    wait_s: float = 0.0  # before the newest start
 
-    def after(self, returncode: int, lived_s: float, is_stopping: bool) -> Again | Ended:
-        """What to do once the daemon has ended; `returncode` as subprocess gives it."""
+    def after(
+        self, returncode: int, lived_s: float, is_stopping: bool, is_there: bool = True
+    ) -> Again | Ended:
+        """What to do once the daemon has ended; `returncode` as subprocess gives it.
+
+        `is_there`: whether the node's directory can be read now.
+        """
         if returncode == 0:
             return Ended(0)
         how = f"the daemon ended after {lived_s:.0f} s ({how_ended(returncode)})"
@@ -65,14 +70,24 @@ class Row:
             return Ended(0)  # it had no time yet to hear the signal
         if is_stopping:
             return Ended(1 if returncode < 0 else returncode, f"{how}, as it was to stop")
-        if returncode == SETTINGS_WRONG:
+        if returncode == SETTINGS_WRONG and is_there:
             return Ended(returncode, f"{how}: a start does not mend what the message names")
-        self.crashes = 1 if lived_s >= STEADY_S else self.crashes + 1
-        if self.crashes > CRASHES_MAX:
-            return Ended(1, f"{how}, {self.crashes} times in a row: see `daa-node doctor`")
-        wait_s = min(WAIT_S_MAX, self.wait_s_first * 2 ** (self.crashes - 1))
-        nth = f"crash {self.crashes} of at most {CRASHES_MAX} in a row"
-        return Again(wait_s, f"{how}, {nth}: it starts again in {wait_s:g} s")
+        if returncode == -signal.SIGHUP:  # as before: no crash, and the next one reads the settings
+            return Again(self.wait_s_first, f"{how}, before it could hear it: it starts again")
+        if lived_s >= STEADY_S:
+            self.crashes = 0
+        return self._crashed(how)
+
+    def not_started(self, why: str) -> Again:
+        """What to do when the host lets no process begin."""
+        return self._crashed(f"the daemon cannot be started ({why})")
+
+    def _crashed(self, how: str) -> Again:
+        self.crashes += 1
+        self.wait_s = self.wait_s_first if self.crashes == 1 else min(WAIT_S_MAX, 2 * self.wait_s)
+        nth = f"crash {self.crashes} in a row" if self.crashes > 1 else "a crash"
+        look = "; `daa-node doctor` looks for the cause" if self.crashes >= LOOK_AFTER else ""
+        return Again(self.wait_s, f"{how}, {nth}: it starts again in {self.wait_s:g} s{look}")
 
 
 class Supervisor:
@@ -84,15 +99,20 @@ class Supervisor:
         tell: Callable[[str], None] = remark,
         ends_with_input: bool = False,
         row: Row | None = None,
+        is_there: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`ends_with_input`: the daemon ends when OUR standard input does."""
+        """`ends_with_input`: the daemon ends when OUR standard input does.
+
+        `is_there` says whether its directory can be read.
+        """
         self._command = list(command)
         self._tell = tell
         self._ends_with_input = ends_with_input
         self._row = row or Row()
+        self._is_there = is_there
         self._daemon: trio.Process | None = None
         self._is_stopping = False
-        self._stopped = trio.Event()
+        self._called = trio.Event()  # by a signal, since the newest wait began
 
     async def run(self) -> int:
         """Our exit code, once the daemon has ended for good."""
@@ -105,39 +125,50 @@ class Supervisor:
 
     async def _keep(self) -> int:
         while True:
-            started_s = time.monotonic()
-            stdin = None if self._ends_with_input else subprocess.PIPE
-            self._daemon = await trio.lowlevel.open_process(
-                self._command, stdin=stdin, start_new_session=True
-            )
-            if self._is_stopping:  # it was asked for while this one was being made
-                self._daemon.send_signal(signal.SIGTERM)
-            returncode = await self._daemon.wait()
-            if self._daemon.stdin is not None:
-                await self._daemon.stdin.aclose()
-            self._daemon = None
-            lived_s = time.monotonic() - started_s
-            todo = self._row.after(returncode, lived_s, self._is_stopping)
+            todo = await self._live()
             if todo.why is not None:
                 self._tell(todo.why)
             if isinstance(todo, Ended):
                 return todo.code
-            with trio.move_on_after(todo.wait_s):
-                await self._stopped.wait()
+            self._called = trio.Event()
+            if not self._is_stopping:
+                with trio.move_on_after(todo.wait_s):
+                    await self._called.wait()
+            if self._is_stopping:
                 self._tell("told to stop: it is not started again")
                 return 0
 
+    async def _live(self) -> Again | Ended:
+        """One life of the daemon, and what comes after it."""
+        started_s = time.monotonic()
+        stdin = None if self._ends_with_input else subprocess.PIPE
+        try:
+            self._daemon = await trio.lowlevel.open_process(
+                self._command, stdin=stdin, start_new_session=True
+            )
+        except OSError as failure:  # no memory, no process more, or a disk that is away
+            return self._row.not_started(failure.strerror or str(failure))
+        if self._is_stopping:  # it was asked for while this one was being made
+            self._daemon.send_signal(signal.SIGTERM)
+        returncode = await self._daemon.wait()
+        if self._daemon.stdin is not None:
+            await self._daemon.stdin.aclose()
+        self._daemon = None
+        lived_s = time.monotonic() - started_s
+        is_there = returncode != SETTINGS_WRONG or self._is_there()
+        return self._row.after(returncode, lived_s, self._is_stopping, is_there)
+
     async def _pass_on(self, signals: AsyncIterator[int]) -> None:
+        """A SIGHUP that comes while none runs starts one: it reads the settings."""
         async for number in signals:
-            if number != signal.SIGHUP:
-                self._is_stopping = True
-                self._stopped.set()
+            self._is_stopping |= number != signal.SIGHUP
+            self._called.set()
             if self._daemon is not None:
                 self._daemon.send_signal(number)
 
 
 def supervise(root: Path, config: Path | None, join: tuple[str, ...], with_parent: bool) -> None:
-    """Until the daemon has ended for good. Raises UserError, and SystemExit with its exit code."""
+    """Until the daemon has ended for good. Raises NodeError, and SystemExit with its exit code."""
     directory = DataDirectory(root)
     directory.check()
     holder = directory.holder()
@@ -148,10 +179,9 @@ def supervise(root: Path, config: Path | None, join: tuple[str, ...], with_paren
     for address in join:
         words += ["--join", address]
     report.note(f"supervising: {shlex.join(words)}")
+    supervisor = Supervisor(words, ends_with_input=with_parent, is_there=directory.is_readable)
     try:
-        code = trio.run(Supervisor(words, ends_with_input=with_parent).run)
-    except OSError as failure:
-        raise UserError(f"cannot start {sys.executable}: {failure.strerror}", 1) from None
+        code = trio.run(supervisor.run)
     finally:
         finish()
     if code != 0:

@@ -1,5 +1,7 @@
 """One directory serves one network at a time, and loses nothing of the others."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,23 @@ def test_a_name_that_the_disk_refuses_is_told_in_one_sentence(tmp_path: Path) ->
     """As a directory of another user is, which root would be let into."""
     with pytest.raises(UserError, match="cannot look into .*run daa-node as the owner of it"):
         DataDirectory(tmp_path / ("x" * 300)).check()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.EIO, StorageFailed), (errno.ESTALE, StorageFailed), (errno.EACCES, UserError)],
+)
+def test_a_disk_that_fails_is_no_wrong_setting(
+    tmp_path: Path, number: int, kind: type[Exception]
+) -> None:
+    """A supervisor starts the node again, and leaves one whose settings are wrong."""
+
+    class Failing(DataDirectory):
+        def _check(self) -> None:
+            raise OSError(number, os.strerror(number))
+
+    with pytest.raises(kind, match="cannot look into"):
+        Failing(tmp_path).check()
 
 
 def test_a_disk_that_takes_no_pid_is_told_in_one_sentence(tmp_path: Path) -> None:

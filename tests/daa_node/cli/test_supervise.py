@@ -10,7 +10,7 @@ import trio
 
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.supervise import (
-    CRASHES_MAX,
+    LOOK_AFTER,
     STEADY_S,
     WAIT_S_MAX,
     Again,
@@ -25,26 +25,46 @@ SOON_S = 0.01
 WAIT_S = 60.0  # what takes milliseconds on a machine that does nothing else
 
 
-def test_the_waits_grow_up_to_a_bound_and_the_row_has_an_end() -> None:
+def test_the_waits_grow_up_to_a_bound_and_it_never_gives_up() -> None:
     row, waits_s = Row(), []
-    for _ in range(CRASHES_MAX):
+    for _ in range(2000):
         todo = row.after(-9, 3.0, is_stopping=False)
         assert isinstance(todo, Again)
         assert "killed by signal 9 (SIGKILL)" in todo.why
+        assert ("daa-node doctor" in todo.why) == (row.crashes >= LOOK_AFTER)
         waits_s.append(todo.wait_s)
-    assert waits_s == [1, 2, 4, 8, 16, 32, *[WAIT_S_MAX] * 4]
-    last = row.after(1, 3.0, is_stopping=False)
-    assert isinstance(last, Ended)
-    assert last.code == 1
-    assert "daa-node doctor" in str(last.why)
+    assert waits_s == [1, 2, 4, 8, 16, 32, 64, 128, 256, *[WAIT_S_MAX] * 1991]
 
 
 def test_who_ran_for_long_begins_a_new_row() -> None:
-    row = Row(crashes=CRASHES_MAX)
+    row = Row()
+    for _ in range(9):
+        row.after(1, 3.0, is_stopping=False)
     todo = row.after(-11, STEADY_S, is_stopping=False)
     assert isinstance(todo, Again)
     assert todo.wait_s == 1
     assert row.crashes == 1
+
+
+def test_a_hangup_that_comes_before_it_can_be_heard_is_no_crash() -> None:
+    row = Row()
+    for _ in range(20):
+        todo = row.after(-signal.SIGHUP, 0.2, is_stopping=False)
+        assert isinstance(todo, Again)
+        assert todo.wait_s == 1
+    assert row.crashes == 0
+
+
+def test_a_directory_whose_disk_is_away_is_no_wrong_setting() -> None:
+    todo = Row().after(2, 3.0, is_stopping=False, is_there=False)
+    assert isinstance(todo, Again)
+
+
+def test_a_directory_is_readable_where_a_node_is(tmp_path: Path) -> None:
+    root = made_node(tmp_path / "n")
+    assert DataDirectory(root).is_readable()
+    root.rename(tmp_path / "away")
+    assert not DataDirectory(root).is_readable()
 
 
 @pytest.mark.parametrize(
@@ -88,17 +108,17 @@ async def until_there(path: Path) -> None:
             await trio.sleep(0.01)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_signals_reach_the_daemon_and_a_stop_starts_nothing_again(
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_stop_reaches_the_daemon_and_starts_nothing_again(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     got, ready = tmp_path / "got", tmp_path / "ready"
     body = (
-        f"trap 'echo {number} > {got}; exit 7' TERM INT HUP; touch {ready}; "
+        f"trap 'echo {number} > {got}; exit 7' TERM INT; touch {ready}; "
         "while true; do sleep 0.02; done"
     )
     told: list[str] = []
-    supervisor = Supervisor(script(body), told.append, row=Row(wait_s_first=SOON_S, crashes=99))
+    supervisor = Supervisor(script(body), told.append, row=Row(wait_s_first=SOON_S))
     codes = []
 
     async def run() -> None:
@@ -109,9 +129,68 @@ async def test_signals_reach_the_daemon_and_a_stop_starts_nothing_again(
         await until_there(ready)
         os.kill(os.getpid(), number)
     assert got.exists()
-    # a SIGHUP stops nothing: what ended after it has crashed, here once too often
-    assert codes == [1 if number == signal.SIGHUP else 7]
+    assert codes == [7]
     assert len(told) == 1
+
+
+async def test_a_hangup_reaches_the_daemon_and_stops_nothing(tmp_path: Path) -> None:
+    got, ready = tmp_path / "got", tmp_path / "ready"
+    traps = f"trap 'touch {got}' HUP; trap 'exit 0' TERM"
+    body = f"{traps}; touch {ready}; while true; do sleep 0.02; done"
+    told: list[str] = []
+    supervisor = Supervisor(script(body), told.append)
+    codes = []
+
+    async def run() -> None:
+        codes.append(await supervisor.run())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await until_there(ready)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until_there(got)
+        assert not codes
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert (codes, told) == ([0], [])
+
+
+async def test_a_hangup_ends_a_wait_at_once(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+
+    def tell(_line: str) -> None:
+        done.touch()  # what the settings lacked
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    supervisor = Supervisor(script(f"test -e {done}"), tell, row=Row(wait_s_first=1000.0))
+    with trio.fail_after(WAIT_S):
+        assert await supervisor.run() == 0
+
+
+async def test_a_host_that_lets_no_process_begin_is_asked_again(tmp_path: Path) -> None:
+    program, told = tmp_path / "program", []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        program.symlink_to("/bin/true")
+
+    supervisor = Supervisor([str(program)], tell, row=Row(wait_s_first=SOON_S))
+    with trio.fail_after(WAIT_S):
+        assert await supervisor.run() == 0
+    assert ["cannot be started (No such file or directory)" in line for line in told] == [True]
+
+
+async def test_a_daemon_that_finds_its_directory_gone_is_started_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    mount = tmp_path / "mount"
+    supervisor = Supervisor(
+        script(f"test -e {mount} || exit 2"),
+        lambda _line: mount.touch(),
+        row=Row(wait_s_first=SOON_S),
+        is_there=mount.exists,
+    )
+    with trio.fail_after(WAIT_S):
+        assert await supervisor.run() == 0
 
 
 async def test_a_stop_is_heard_while_it_waits(tmp_path: Path) -> None:
