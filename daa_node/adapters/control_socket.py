@@ -248,6 +248,12 @@ def _connected(path: Path, timeout_s: float | None) -> Iterator[socket.socket]:
             ) from None
         except PermissionError:
             raise UserError(f"{path} belongs to another user", exit_code=1) from None
+        except BlockingIOError:  # its queue of newcomers is full, and it takes none out
+            raise UserError(
+                f"the daemon in {directory} lets nobody in, and many wait already: it is stopped "
+                "or hangs (`daa-node doctor` says which)",
+                exit_code=1,
+            ) from None
         except (BrokenPipeError, ConnectionResetError):  # killed since it let us in
             raise UserError(f"the daemon in {directory} hung up", exit_code=1) from None
         except TimeoutError:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from daa_node.cli import report
 from daa_node.cli.dashboard_commands import dashboard_app
 from daa_node.cli.examples import show_examples
 from daa_node.cli.history_commands import history_app
@@ -68,9 +69,9 @@ def main() -> None:
             raise UserError("python -O removes the checks that keep this program honest: leave it")
         app()
     except NodeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(report.plain(f"error: {error}"), file=sys.stderr)
         for fact in getattr(error, "__notes__", ()):
-            print(f"found: {fact}", file=sys.stderr)
+            print(report.plain(f"found: {fact}"), file=sys.stderr)
         raise SystemExit(error.exit_code if isinstance(error, UserError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

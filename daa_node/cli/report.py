@@ -1,6 +1,7 @@
 """How commands speak: one JSON object on standard output, or lines for people; notes on stderr."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from daa_node.errors import StorageFailed
 
 SCHEMA_VERSION = 1
 CLEARED = "\r\x1b[K"  # the terminal's line, from its beginning
+# What moves a cursor, rings a bell or turns text round; a tab and a line break may stay.
+_MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class _Drawn:
@@ -32,8 +35,13 @@ def put_json(answer: dict[str, Any]) -> None:
     put(json.dumps({"schema_version": SCHEMA_VERSION, **answer}))
 
 
+def plain(text: str) -> str:
+    """With codes in place of what moves a terminal's cursor: others may have said it."""
+    return _MOVES.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def put(line: str = "") -> None:
-    """Characters that the terminal's encoding lacks as their codes.
+    """Plain, and characters that the terminal's encoding lacks as their codes.
 
     Raises StorageFailed when standard output goes to a disk that is full; BrokenPipeError when its
     reader is gone.
@@ -41,7 +49,7 @@ def put(line: str = "") -> None:
     encoding = sys.stdout.encoding or "utf-8"
     try:
         _drawn.clear()
-        print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+        print(plain(line).encode(encoding, "backslashreplace").decode(encoding), flush=True)
     except BrokenPipeError:
         raise
     except OSError as failure:
@@ -55,7 +63,7 @@ def note(line: str) -> None:
     """
     with suppress(OSError):
         _drawn.clear()
-        print(line, file=sys.stderr, flush=True)
+        print(plain(line), file=sys.stderr, flush=True)
 
 
 def undrawn() -> str:
@@ -80,7 +88,7 @@ def draw(line: str) -> None:
     """
     columns = shutil.get_terminal_size().columns
     with suppress(OSError):
-        print(CLEARED + line[: columns - 1], end="", file=sys.stderr, flush=True)
+        print(CLEARED + plain(line)[: columns - 1], end="", file=sys.stderr, flush=True)
         _drawn.is_there = True
 
 

@@ -51,7 +51,7 @@ def told(findings: list[Finding]) -> Iterator[str]:
     names = max(len(finding.check) for finding in findings)
     levels = max(map(len, Level))
     for finding in findings:
-        first, *more = finding.cause.splitlines()
+        first, *more = finding.cause.splitlines() or [""]
         yield f"{finding.check:<{names}}  {finding.level:<{levels}}  {first}"
         margin = " " * (names + levels + 4)
         yield from (margin + line for line in more)

@@ -57,3 +57,7 @@ async def look(check: Check, scene: Scene) -> list[Finding]:
         return await check.find(scene)
     except OSError as failure:  # a file of another user, or a disk that fails
         return [unmeasured(check.name, f"cannot look: {failure}")]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as odd:
+        # of a log or a daemon of another version: no reason to tell nothing of all the rest
+        told = f"cannot look: what it reads has another form than this program knows ({odd!r})"
+        return [unmeasured(check.name, told)]

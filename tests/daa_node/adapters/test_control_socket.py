@@ -232,6 +232,18 @@ def test_without_a_daemon_the_message_says_how_to_start_one(tmp_path: Path) -> N
         ask(tmp_path / "control.sock", "status")
 
 
+def test_a_daemon_that_takes_nobody_in_is_told_to_hang(tmp_path: Path) -> None:
+    """Whoever looks after it each half minute fills the queue of one that hangs."""
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind(str(tmp_path / "control.sock"))
+        hanging.listen(0)
+        with socket.socket(socket.AF_UNIX) as first:
+            first.connect(str(tmp_path / "control.sock"))
+            with pytest.raises(UserError, match="stopped or hangs") as refused:
+                control_socket.ask(tmp_path / "control.sock", "status")
+    assert refused.value.exit_code == 1
+
+
 def test_a_daemon_that_dies_between_two_words_has_hung_up(tmp_path: Path) -> None:
     """Whoever asks it just then, as a demo does twice a second, hears so and goes on."""
     path = tmp_path / "control.sock"

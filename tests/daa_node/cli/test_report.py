@@ -7,6 +7,7 @@ import pytest
 
 from daa_node.cli import report
 from daa_node.errors import StorageFailed
+from tests.daa_node.cli.conftest import Command
 
 
 def test_a_note_that_cannot_be_written_costs_the_line_alone(
@@ -43,6 +44,29 @@ def test_a_name_that_the_terminal_cannot_show_costs_its_characters_alone(
     monkeypatch.setattr("sys.stdout", TextIOWrapper(written, encoding))
     report.put("caf\xe9\udcff")  # as os.fsdecode gives a path that is not UTF-8
     assert written.getvalue() == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("a\x1b[2Jb\x07", r"a\x1b[2Jb\x07"),
+        ("of \u202eyou\r\x9b2J", r"of \u202eyou\r\x9b2J"),
+        ("a\tb\nc\u3000\xe9", "a\tb\nc\u3000\xe9"),
+    ],
+)
+def test_what_others_have_said_moves_no_cursor(
+    capsys: pytest.CaptureFixture[str], said: str, told: str
+) -> None:
+    report.put(said)
+    report.note(said)
+    report.put_table([said], [])
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err) == (f"{told}\n" * 2, f"{told}\n")
+
+
+def test_an_error_moves_no_cursor_either(command: Command) -> None:
+    done = command("status", "--dir", "/none/\x1b[2J")
+    assert (done.code, "\x1b" in done.err, r"/none/\x1b[2J" in done.err) == (2, False, True)
 
 
 class _Text:

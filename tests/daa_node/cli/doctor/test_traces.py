@@ -9,7 +9,8 @@ import pytest
 
 from daa_node.adapters.journal_format import framed, guard_of, log_of
 from daa_node.cli.data_directory import DataDirectory
-from daa_node.cli.doctor.findings import Check, Finding
+from daa_node.cli.doctor.command import told
+from daa_node.cli.doctor.findings import Check, Finding, Level
 from daa_node.cli.doctor.registry import look
 from daa_node.cli.doctor.scene import Scene, open_scene
 from tests.daa_node.cli.doctor.scenes import ROOMY, found_by, made_node, only
@@ -40,6 +41,28 @@ async def test_events_that_the_disk_did_not_take_are_counted(tmp_path: Path) -> 
     write_events(root, STARTED, {"name": "events_lost", "count": 7})
     level, cause, _ = await only("event log", root)
     assert (level, "lacks 7 events" in cause) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    ("check", "event"),
+    [
+        ("event log", {"name": "events_lost", "count": "many"}),
+        ("event log", {"name": "events_lost", "count": None}),
+        ("worker", {**DEAD, "ts": 1e300}),
+        ("worker", {**DEAD, "ts": float("nan")}),
+    ],
+)
+async def test_an_event_of_another_form_costs_its_check_alone(
+    tmp_path: Path, check: str, event: dict[str, object]
+) -> None:
+    root = made_node(tmp_path / "n")
+    write_events(root, STARTED, event)
+    (found,) = await found_by(check, root)
+    assert (found.level, "has another form" in found.cause) == ("unmeasured", True)
+
+
+def test_a_cause_without_words_is_told_as_the_others_are() -> None:
+    assert list(told([Finding("worker", Level.WARNING, "", "Look")]))[0] == "worker  warning     "
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe\n", b"[" * 100_000 + b"\n", b"17\n", b"{}\n", b"\0\n"])
