@@ -29,10 +29,10 @@ from typing import Any
 
 from daa_node import config as node_config
 from daa_node.adapters.durable_files import storage
-from daa_node.cli.data_directory import STORE_VERSION
+from daa_node.cli.data_directory import STORE_VERSION, DataDirectory
 from daa_node.cli.doctor.findings import Finding
 from daa_node.cli.doctor.redaction import PATH, Redactor, redactor_of
-from daa_node.cli.doctor.scene import Scene, tail_of
+from daa_node.cli.doctor.scene import Scene, lines_at_end, tail_of
 from daa_node.config import NodeConfig
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis
@@ -65,7 +65,7 @@ def check_new(path: Path) -> None:
 
 def members_of(scene: Scene, findings: Sequence[Finding]) -> dict[str, bytes]:
     """By name; of what is no node's directory the findings alone."""
-    redactor = redactor_of(scene.directory, scene.config, scene.made)
+    redactor = redactor_of(scene.directory, scene.config, scene.made, _texts(scene, findings))
     members = {
         "about.json": _json(redactor, _about()),
         "findings.json": _json(redactor, [asdict(finding) for finding in findings]),
@@ -74,6 +74,17 @@ def members_of(scene: Scene, findings: Sequence[Finding]) -> dict[str, bytes]:
         members |= dict(_of_node(scene, redactor))
     listed = "".join(f"{name}  {len(body)} bytes\n" for name, body in members.items())
     return {"README.txt": (README + listed).encode(), **members}
+
+
+def _texts(scene: Scene, findings: Sequence[Finding]) -> Iterator[str]:
+    """Whatever tells of hosts, as it is."""
+    yield from (finding.cause for finding in findings)
+    if "directory" in scene.faults:
+        return
+    yield "" if scene.config is None else json.dumps(_settings(scene.config))
+    yield json.dumps([scene.status, scene.peers])
+    yield from (event.decode(errors="replace") for event in _newest(scene.directory.events))
+    yield from (lines_at_end(path, LOG_BYTES_MAX) for path in _logs(scene.directory))
 
 
 def _of_node(scene: Scene, redactor: Redactor) -> Iterator[tuple[str, bytes]]:
@@ -86,10 +97,14 @@ def _of_node(scene: Scene, redactor: Redactor) -> Iterator[tuple[str, bytes]]:
         yield "status.json", _json(redactor, scene.status)
         yield "peers.json", _json(redactor, scene.peers)
     yield "events.jsonl", _events(directory.events, redactor)
-    for path in (directory.trainer / "worker.log", directory.root / "daemon.log"):
-        tail = tail_of(path, LOG_BYTES_MAX)
-        if tail:
-            yield path.name, redactor.text(tail.decode(errors="replace")).encode()
+    for path in _logs(directory):
+        told = lines_at_end(path, LOG_BYTES_MAX)
+        if told:
+            yield path.name, redactor.text(told).encode()
+
+
+def _logs(directory: DataDirectory) -> tuple[Path, Path]:
+    return directory.trainer / "worker.log", directory.root / "daemon.log"
 
 
 def write(path: Path, members: Mapping[str, bytes]) -> int:
@@ -126,12 +141,17 @@ def _json(redactor: Redactor, value: Any) -> bytes:
     return json.dumps(redactor.value(value), indent=1).encode() + b"\n"
 
 
-def _events(path: Path, redactor: Redactor) -> bytes:
-    """The newest, oldest first; lines that are no event left out."""
+def _newest(path: Path) -> list[bytes]:
+    """Lines of the event log, oldest first."""
     tail = tail_of(path, EVENTS_BYTES_MAX)
     older = tail_of(path.with_name(f"{path.name}.1"), EVENTS_BYTES_MAX - len(tail))
+    return (older + tail).splitlines()
+
+
+def _events(path: Path, redactor: Redactor) -> bytes:
+    """The newest, oldest first; lines that are no event left out."""
     kept = []
-    for line in (older + tail).splitlines():
+    for line in _newest(path):
         try:
             event = json.loads(line)
             if isinstance(event, dict):

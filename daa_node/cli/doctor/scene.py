@@ -140,3 +140,11 @@ def tail_of(path: Path, bytes_max: int) -> bytes:
             return file.read(bytes_max)
     except OSError:
         return b""
+
+
+def lines_at_end(path: Path, bytes_max: int) -> str:
+    """The whole lines among them: half a one may be half a secret, which nobody knows for one."""
+    tail = tail_of(path, bytes_max)
+    if len(tail) == bytes_max:
+        tail = tail.partition(b"\n")[2]
+    return tail.decode(errors="replace")

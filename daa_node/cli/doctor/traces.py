@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from daa_node.adapters.disk_journal import LOG_BYTES_MAX
 from daa_node.adapters.journal_format import GUARD_BYTES_MAX, guarded, log_of, records_of
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
-from daa_node.cli.doctor.scene import Scene, tail_of
+from daa_node.cli.doctor.scene import Scene, lines_at_end, tail_of
 from daa_node.errors import StorageFailed, UserError
 from daa_node.observability import events as names
 
@@ -121,8 +121,8 @@ async def look_at_worker(scene: Scene) -> list[Finding]:
 
 def _last_words(scene: Scene) -> str:
     """Of the newest worker: what is there of it when it has just ended."""
-    tail = tail_of(scene.directory.trainer / "worker.log", LAST_WORDS_BYTES)
-    lines = tail.decode(errors="replace").strip().splitlines()[-LAST_WORDS_LINES:]
+    tail = lines_at_end(scene.directory.trainer / "worker.log", LAST_WORDS_BYTES)
+    lines = tail.strip().splitlines()[-LAST_WORDS_LINES:]
     return f"\nthe end of worker.log:\n{os.linesep.join(lines)}" if lines else ""
 
 

@@ -92,6 +92,28 @@ def test_each_member_has_a_bound(tmp_path: Path) -> None:
     assert "left_out" in json.loads(members["status.json"])
 
 
+def test_a_secret_that_the_bound_cuts_is_no_part_of_the_bundle(tmp_path: Path) -> None:
+    root = made_node(tmp_path / "n")
+    secret = max(secrets_of(DataDirectory(root)), key=len)
+    (root / "trainer").mkdir()
+    log, rest = root / "trainer" / "worker.log", f"{secret[10:]}\nthe rest\n"
+    log.write_text(secret[:10] + rest + "x" * (bundle.LOG_BYTES_MAX - len(rest)))
+    members = bundle.members_of(open_scene(root, None, ROOMY), FOUND)
+    assert secret[10:].encode() not in members["worker.log"]
+    assert members["worker.log"].startswith(b"the rest\n")
+
+
+def test_a_log_in_the_bundle_moves_no_cursor_and_its_hosts_are_known_throughout(
+    tmp_path: Path,
+) -> None:
+    root = made_node(tmp_path / "n")
+    (root / "events.jsonl").write_text('{"name": "x", "address": "/dns4/ann.example/tcp/1"}\n')
+    (root / "daemon.log").write_text("\x1b[2Jann.example is away\x07\n")
+    members = bundle.members_of(open_scene(root, None, ROOMY), FOUND)
+    assert members["daemon.log"] == b"<host-1> is away\\x07\n"
+    assert b"/dns4/<host-1>/" in members["events.jsonl"]
+
+
 @pytest.mark.parametrize("is_link", [False, True])
 def test_nothing_is_overwritten(command: Command, tmp_path: Path, is_link: bool) -> None:
     out = tmp_path / "b.tar.gz"
