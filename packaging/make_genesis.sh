@@ -10,5 +10,6 @@ for record; do
   shift
   set -- "$@" --validator "$record"
 done
+rm -f "$genesis.part"  # of a container that was killed here: nobody has seen it
 daa-node genesis create "$job" "$@" --out "$genesis.part"
 mv "$genesis.part" "$genesis"

@@ -156,6 +156,39 @@ def tools(tmp_path: Path) -> dict[str, str]:
     return {**environment, "PATH": f"{tool.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
 
+SPEAKS = """\
+#!/bin/sh
+# as much of daa-node as the scripts ask for
+while [ $# -gt 1 ]; do case $1 in --dir|--out) last=$2;; init|genesis) does=$1;; esac; shift; done
+last=${last:-$1}
+case ${does:-id} in
+  init) [ ! -e "$1" ] || exit 2; mkdir "$1"; echo 2 > "$1/VERSION";;
+  genesis) [ ! -e "$last" ] || exit 2; echo made > "$last";;
+  id) echo record;;
+esac
+"""
+
+
+def test_a_container_that_was_killed_in_the_middle_goes_on(
+    tmp_path: Path, tools: dict[str, str]
+) -> None:
+    (tmp_path / "bin" / "daa-node").write_text(SPEAKS)
+    node, genesis, record = tmp_path / "node", tmp_path / "genesis.json", tmp_path / "1.record"
+    node.mkdir()
+    (node / "VERSION.part").touch()
+    (tmp_path / "genesis.json.part").write_text("half")
+    record.touch()
+    made = subprocess.run([PACKAGING / "make_genesis.sh", "job", genesis, record], env=tools)
+    assert (made.returncode, genesis.read_text()) == (0, "made\n")
+    given = {"NODE": str(node), "GENESIS": str(genesis), "RECORD": str(record)}
+    for _ in range(2):
+        done = subprocess.run([PACKAGING / "prepare_node.sh"], env={**tools, **given}, timeout=60)
+        assert done.returncode == 0
+    assert (node / "genesis.json").read_text() == "made\n"
+    assert record.read_text() == "record\n"
+    assert not (node / "VERSION.part").exists()
+
+
 def prepared(root: Path, tools: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     """As in compose.yaml, with folders of `root` for volumes."""
     for name, node in NODES.items():

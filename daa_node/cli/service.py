@@ -21,10 +21,13 @@ from typing import Annotated
 import typer
 
 from daa_node.cli.options import HERE, Directory
+from daa_node.errors import UserError
 
 WRITTEN_BY = "# Written by `daa-node service install`; changes belong in `systemctl edit`.\n"
-UNIT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+UNIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")  # with - first it would be an option
 SYSTEM_UNITS = Path("/etc/systemd/system")
+# Where packages of the host have theirs: one of ours of the same name would take its place.
+OF_PACKAGES = tuple(Path(top) / "systemd" for top in ("/usr/local/lib", "/usr/lib", "/lib"))
 SYSTEMD_RUNS = Path("/run/systemd/system")  # as sd_booted(3) has it
 # A drain takes 23 s at most, and then the newest state is written.
 STOP_S_MAX = 90
@@ -104,6 +107,8 @@ class Service:
 
     def unit(self) -> str:
         """The text of the unit file. Raises UserError for a path that none can hold."""
+        if str(self.directory) != str(self.directory).strip() or self.directory.name[-1:] == "\\":
+            raise UserError(f"{str(self.directory)!r} ends as no systemd unit can hold: rename it")
         directory = _quoted(str(self.directory))
         words = (self.python, "-P", "-m", "daa_node", "run", "--dir", str(self.directory))
         hardening, after, target = _EVERYWHERE, "", "default.target"
@@ -113,10 +118,10 @@ class Service:
             target = "multi-user.target"
         return _UNIT.format(
             written_by=WRITTEN_BY,
-            described=str(self.directory).replace("%", "%%"),
+            described=_as_setting(self.directory),
             after=after,
             command=" ".join(_quoted(word).replace("$", "$$") for word in words),
-            working_directory=str(self.directory).replace("%", "%%"),
+            working_directory=_as_setting(self.directory),
             stop_s=STOP_S_MAX,
             watchdog_s=WATCHDOG_S,
             restart_s=RESTART_S,
@@ -157,7 +162,7 @@ def install(
     if only_print:
         report.put(text.rstrip("\n"))
         return
-    _write(path, text)
+    _write(path, text, root)
     report.put(f"{path} is written. To start the node now, and with the machine:")
     report.put(f"  {control} daemon-reload")
     report.put(f"  {control} enable --now {name}")
@@ -183,7 +188,6 @@ def remove(
     """
     from daa_node.adapters.durable_files import storage
     from daa_node.cli import report
-    from daa_node.errors import UserError
 
     path, control, target = _place(user, system, name)
     with storage(f"remove {path}"):
@@ -201,8 +205,6 @@ def remove(
 
 def _place(user: bool, system: bool, name: str) -> tuple[Path, str, str]:
     """The unit's file, what controls it, and what would start it. Raises UserError."""
-    from daa_node.errors import UserError
-
     if user and system:
         raise UserError("--user and --system: a unit is of one kind, give one of them")
     if not UNIT_NAME.fullmatch(name):
@@ -214,8 +216,6 @@ def _place(user: bool, system: bool, name: str) -> tuple[Path, str, str]:
 
 def _owner_of(root: Path) -> str:
     """Who may run it. Raises UserError where that is root."""
-    from daa_node.errors import UserError
-
     uid = root.stat().st_uid
     if uid == 0:
         raise UserError(
@@ -235,30 +235,49 @@ def _user_units() -> Path:
     return home / "systemd" / "user"
 
 
-def _write(path: Path, text: str) -> None:
-    """Over one of ours, and nothing else. Raises UserError or StorageFailed."""
+def _write(path: Path, text: str, root: Path) -> None:
+    """Over that of the same node, and nothing else. Raises UserError or StorageFailed."""
     from daa_node.adapters.durable_files import move_durably, storage
 
     with storage(f"write {path}"):
         _check_ours(path)
+        _check_free(path, root)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
-        part.write_text(text)
+        part.write_bytes(os.fsencode(text))  # the bytes of the path, in any locale
         move_durably(part, path)
+
+
+def _check_free(path: Path, root: Path) -> None:
+    """Raise UserError for a name that another node has, or a unit of the host."""
+    for units in OF_PACKAGES:
+        theirs = units / path.parent.name / path.name  # .../system, .../user
+        if theirs.exists():
+            raise UserError(f"{path} would take the place of {theirs}: give another --name")
+    if not path.exists():
+        return
+    setting = re.search(rb"^WorkingDirectory=(.*)$", path.read_bytes(), re.MULTILINE)
+    if setting is None or setting[1] == os.fsencode(_as_setting(root)):
+        return
+    other = Path(os.fsdecode(setting[1]).replace("%%", "%"))
+    if (other / "VERSION").exists():  # a node that was moved has left its unit behind
+        raise UserError(
+            f"{path} is the unit of another node, {other}: give this one another --name"
+        )
 
 
 def _check_ours(path: Path) -> None:
     """Raise UserError for a unit of somebody else's, OSError for one that cannot be read."""
-    from daa_node.errors import UserError
-
     if path.exists() and not path.read_bytes().startswith(WRITTEN_BY.encode()):
         raise UserError(f"{path} was not written by this command: remove it, or give --name")
 
 
+def _as_setting(path: Path) -> str:
+    return str(path).replace("%", "%%")
+
+
 def _quoted(word: str) -> str:
     """One word of a unit file. Raises UserError for a character that none holds."""
-    from daa_node.errors import UserError
-
     if not word.isprintable():
         raise UserError(f"{word!r} has a character that no systemd unit can hold: rename it")
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

@@ -122,9 +122,42 @@ def test_it_is_written_again_over_itself_and_over_nothing_else(
     assert "/bin/true" in unit.read_text()
 
 
+def test_the_unit_of_another_node_stays_until_that_node_is_gone(
+    command: Command, node: Path, home: Path, tmp_path: Path
+) -> None:
+    words = ("service", "install", "--user", "--dir")
+    assert command(*words, node).code == 0
+    make_node(command, tmp_path / "other")
+    done = command(*words, tmp_path / "other")
+    assert (done.code, "unit of another node" in done.err, "--name" in done.err) == (2, True, True)
+    assert f"WorkingDirectory={node}\n" in (home / "daa-node.service").read_text()
+    node.rename(tmp_path / "moved")
+    assert command(*words, tmp_path / "moved").code == 0
+    assert f"WorkingDirectory={tmp_path}/moved\n" in (home / "daa-node.service").read_text()
+
+
+def test_no_unit_takes_the_place_of_one_of_the_host(
+    command: Command, node: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib/user").mkdir(parents=True)
+    (tmp_path / "lib/user/ssh.service").touch()
+    monkeypatch.setattr("daa_node.cli.service.OF_PACKAGES", (tmp_path / "lib",))
+    done = command("service", "install", "--user", "--name", "ssh", "--dir", node)
+    assert (done.code, "would take the place of" in done.err) == (2, True)
+    assert not home.exists()
+    assert command("service", "install", "--user", "--name", "mine", "--dir", node).code == 0
+
+
+@pytest.mark.parametrize("name", ["n\\", "n ", "n\t"])
+def test_a_path_whose_end_would_swallow_the_next_setting_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="can hold: rename it"):
+        Service(Path("/srv") / name, PYTHON, "games").unit()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--user", "--name", "-now"], "letters, digits"),
         (["--user", "--system"], "give one of them"),
         (["--user", "--name", "../sshd"], "letters, digits"),
     ],
