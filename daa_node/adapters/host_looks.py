@@ -51,6 +51,7 @@ class ThreadRoom:
 def disk_pace(directory: Path) -> DiskPace:
     """Writes PROBE_BYTES into a file of that directory, and removes it. Raises OSError."""
     path = directory / PROBE_NAME.format(os.getpid())
+    path.unlink(missing_ok=True)  # of one that was killed: in a container pids come again
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         syncs_s = [_timed_write(descriptor, os.urandom(SYNC_BYTES)) for _ in range(SYNCS)]

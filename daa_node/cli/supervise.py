@@ -2,6 +2,7 @@
 
     running --exit 0, or asked to stop--> ended
        |  --exit 2: the settings are wrong, and stay so--> ended with it
+       |  --no sign of life for 120 s--> killed
        '--anything else--> waiting (1, 2, 4 ... 300 s, or until a SIGHUP) --> running
 
 It never gives up: a disk, a network or memory that was away for a night is there again in the
@@ -9,17 +10,20 @@ morning. The daemon is a process of its own, in a session of its own: a Ctrl-C c
 and we pass on what we get. It ends when we do, however we end: its standard input closes.
 """
 
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import trio
 
+from daa_node.adapters.signs_of_life import SignsOfLife, listening, unwatched
 from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.remarks import finish, remark
@@ -28,6 +32,7 @@ from daa_node.training.endings import how_ended
 WAIT_S_FIRST, WAIT_S_MAX = 1.0, 300.0
 LOOK_AFTER = 5  # crashes in a row: then a person is told where to look
 STEADY_S = 600.0  # who ran for so long begins a new row
+SILENCE_S = 120.0  # of a daemon that is ready; it speaks twice in that time. As the unit has it
 SETTINGS_WRONG = 2  # the exit code
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -100,6 +105,7 @@ class Supervisor:
         ends_with_input: bool = False,
         row: Row | None = None,
         is_there: Callable[[], bool] = lambda: True,
+        silence_s: float = SILENCE_S,
     ) -> None:
         """`ends_with_input`: the daemon ends when OUR standard input does.
 
@@ -110,6 +116,7 @@ class Supervisor:
         self._ends_with_input = ends_with_input
         self._row = row or Row()
         self._is_there = is_there
+        self._silence_s = silence_s
         self._daemon: trio.Process | None = None
         self._is_stopping = False
         self._called = trio.Event()  # by a signal, since the newest wait began
@@ -141,22 +148,44 @@ class Supervisor:
     async def _live(self) -> Again | Ended:
         """One life of the daemon, and what comes after it."""
         started_s = time.monotonic()
-        stdin = None if self._ends_with_input else subprocess.PIPE
-        try:
-            self._daemon = await trio.lowlevel.open_process(
-                self._command, stdin=stdin, start_new_session=True
-            )
-        except OSError as failure:  # no memory, no process more, or a disk that is away
-            return self._row.not_started(failure.strerror or str(failure))
-        if self._is_stopping:  # it was asked for while this one was being made
-            self._daemon.send_signal(signal.SIGTERM)
-        returncode = await self._daemon.wait()
-        if self._daemon.stdin is not None:
-            await self._daemon.stdin.aclose()
+        async with AsyncExitStack() as held:
+            signs = await self._listening(held)
+            environment = unwatched(os.environ) if signs is None else signs.environment(os.environ)
+            try:
+                self._daemon = daemon = await trio.lowlevel.open_process(
+                    self._command,
+                    stdin=None if self._ends_with_input else subprocess.PIPE,
+                    start_new_session=True,
+                    env=environment,
+                )
+            except OSError as failure:  # no memory, no process more, or a disk that is away
+                return self._row.not_started(failure.strerror or str(failure))
+            async with trio.open_nursery() as nursery:
+                if signs is not None:
+                    nursery.start_soon(self._end_if_silent, daemon, signs)
+                if self._is_stopping:  # it was asked for while this one was being made
+                    daemon.send_signal(signal.SIGTERM)
+                returncode = await daemon.wait()
+                nursery.cancel_scope.cancel()
+        if daemon.stdin is not None:
+            await daemon.stdin.aclose()
         self._daemon = None
         lived_s = time.monotonic() - started_s
         is_there = returncode != SETTINGS_WRONG or self._is_there()
         return self._row.after(returncode, lived_s, self._is_stopping, is_there)
+
+    async def _listening(self, held: AsyncExitStack) -> SignsOfLife | None:
+        """None where the host has no socket for it: a daemon that is not heard still works."""
+        try:
+            return await held.enter_async_context(listening(self._silence_s))
+        except OSError as failure:
+            self._tell(f"it will not be seen whether the daemon hangs ({failure.strerror})")
+            return None
+
+    async def _end_if_silent(self, daemon: trio.Process, signs: SignsOfLife) -> None:
+        await signs.until_silent(lambda: self._is_stopping)
+        self._tell(f"the daemon gave no sign of life for {self._silence_s:g} s: it is killed")
+        daemon.kill()
 
     async def _pass_on(self, signals: AsyncIterator[int]) -> None:
         """A SIGHUP that comes while none runs starts one: it reads the settings."""

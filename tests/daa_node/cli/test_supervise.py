@@ -212,6 +212,53 @@ async def test_a_stop_is_heard_while_it_waits(tmp_path: Path) -> None:
     assert told[1] == "told to stop: it is not started again"
 
 
+HANGS = """
+import os, signal, socket, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.path.exists(sys.argv[1]):
+    sys.exit(0)
+open(sys.argv[1], "w").close()
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+    out.sendto(sys.argv[2].encode(), os.environ["NOTIFY_SOCKET"])
+signal.pause()
+"""
+
+
+async def test_a_daemon_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    supervisor = Supervisor(
+        [sys.executable, "-c", HANGS, str(tmp_path / "was"), "READY=1"],
+        told.append,
+        row=Row(wait_s_first=SOON_S),
+        silence_s=0.1,
+    )
+    with trio.fail_after(WAIT_S):
+        assert await supervisor.run() == 0
+    assert "gave no sign of life" in told[0]
+    assert "SIGKILL" in told[1]
+
+
+async def test_a_daemon_that_hangs_is_no_hindrance_to_a_stop(tmp_path: Path) -> None:
+    told: list[str] = []
+    supervisor = Supervisor(
+        [sys.executable, "-c", HANGS, str(tmp_path / "was"), "STATUS=it has just begun"],
+        told.append,
+        silence_s=0.1,
+    )
+    codes = []
+
+    async def run() -> None:
+        codes.append(await supervisor.run())
+
+    with trio.fail_after(WAIT_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await until_there(tmp_path / "was")
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert codes == [1]
+    assert "as it was to stop" in told[-1]
+
+
 KILLED = """
 import os, signal, sys, trio
 from daa_node.cli.supervise import Supervisor
