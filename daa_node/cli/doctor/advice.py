@@ -2,8 +2,31 @@
 
 Most messages have their remedy in them already. The table goes further: it says where to look, and
 what else may be behind the message. A message is known by a piece of it that never changes.
+
+What another node says of its refusal is known by the reason alone: who could choose the message
+could choose the advice, and some of it is to remove a directory.
 """
 
+from collections.abc import Mapping
+
+CHAINS = (
+    "Compare chain ids: `daa-node id` shows one on each host. All hosts need the same genesis.json"
+)
+CLOCKS = (
+    "Let NTP set the clock of this host (`timedatectl set-ntp true`), and ask the operator of the "
+    "other one to look at his"
+)
+VERSIONS = "Install the same version on both hosts: the newer one of the two"
+OF_REFUSALS: Mapping[str, str] = {
+    "wrong-chain": CHAINS,
+    "clock-skew": CLOCKS,
+    "incompatible-version": VERSIONS,
+    "full": "Nothing is to be done: it has no place now. One reachable member is enough",
+}
+OF_OTHER_REFUSALS = (
+    "Ask the operator of that node. Its words are its own, and nobody has checked them: do nothing "
+    "that they alone tell you to do"
+)
 OTHERWISE = "Mend what the message names, and ask `daa-node doctor` again"
 
 # A piece of the message -> what to do. The first that fits counts.
@@ -106,20 +129,17 @@ ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         "is a node of another network than",
-        "Compare chain ids: `daa-node id` shows one on each host. All hosts need the same "
-        "genesis.json",
+        CHAINS,
     ),
     (
         "need the same genesis.json; give it to",
-        "Compare chain ids: `daa-node id` shows one on each host. All hosts need the same "
-        "genesis.json",
+        CHAINS,
     ),
     (
         "set the wrong one of the two",
-        "Let NTP set the clock of this host (`timedatectl set-ntp true`), and ask the operator of "
-        "the other one to look at his",
+        CLOCKS,
     ),
-    ("incompatible-version", "Install the same version on both hosts: the newer one of the two"),
+    ("incompatible-version", VERSIONS),
     (
         "see that a node runs there",
         "Ask its operator whether the daemon runs and its port is open to you: try `nc -vz HOST "
@@ -131,3 +151,8 @@ ADVICE: tuple[tuple[str, str], ...] = (
 def advice_of(message: str) -> str:
     """What to do about it; never empty."""
     return next((advice for piece, advice in ADVICE if piece in message), OTHERWISE)
+
+
+def advice_on_refusal(reason: str) -> str:
+    """What to do about a refusal that another node gave that reason for; never empty."""
+    return OF_REFUSALS.get(reason, OF_OTHER_REFUSALS)

@@ -16,6 +16,7 @@ import trio
 
 from daa_node.adapters.host_names import HostNames
 from daa_node.cli.doctor import clocks, reach
+from daa_node.cli.doctor.advice import advice_on_refusal
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene
 from daa_node.cli.joining import REMEDIES, Visit
@@ -166,7 +167,7 @@ def _failed(one: Try, is_met: bool) -> Finding:
                 "address names: compare with `daa-node id` on that host"
             )
         case Stage.HELLO | Stage.MET:
-            advice = ""  # what hello says is in the table
+            advice = advice_on_refusal(one.reason)
     return made("bootstrap", cause, advice)
 
 
@@ -176,7 +177,8 @@ def _clock(tries: list[Try], peers: Sequence[Mapping[str, Any]]) -> Finding:
     met = [each.clock_off_s for each in tries if each.clock_off_s is not None]
     if skewed:
         made = amiss if met else wrong
-        return made("clock", f"{skewed[0].address}: {skewed[0].cause}")
+        cause = f"{skewed[0].address}: {skewed[0].cause}"
+        return made("clock", cause, advice_on_refusal(CLOCK_SKEW))
     if met:
         return clocks.judged(met, "nodes that were met" if len(met) > 1 else "a node that was met")
     heard = [peer["clock_off_s"] for peer in peers if peer.get("clock_off_s") is not None]

@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 
 from daa_node.adapters.disk_journal import LOG_BYTES_MAX
 from daa_node.adapters.journal_format import GUARD_BYTES_MAX, guarded, log_of, records_of
+from daa_node.cli.doctor.advice import OF_REFUSALS, advice_on_refusal
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene, lines_at_end, tail_of
 from daa_node.errors import StorageFailed, UserError
 from daa_node.observability import events as names
 
 LAST_WORDS_BYTES, LAST_WORDS_LINES = 2000, 8  # of the worker's log
+REASONS_MAX = 8  # of refusals that are told one by one
 DEATHS_MAX = 3  # of workers in a run: more is no accident
 
 
@@ -140,12 +142,24 @@ async def look_at_refusals(scene: Scene) -> list[Finding]:
         return [unmeasured("refusals", "there are no events of a run")]
     counts = Counter(str(event.get("reason")) for event in refused)
     newest = {str(event.get("reason")): event for event in refused}
+    # Another node may give as many reasons as it likes: those that we have advice for come first.
+    ordered = sorted(
+        counts, key=lambda reason: (reason not in OF_REFUSALS, -counts[reason], reason)
+    )
+    told = frozenset(ordered[:REASONS_MAX])
     found = [
         amiss(
             "refusals",
             f"{count} times {reason}, the last by {newest[reason].get('by')}, of peer "
             f"{newest[reason].get('peer_id')}: {newest[reason].get('detail')}",
+            advice_on_refusal(reason),
         )
         for reason, count in sorted(counts.items())
+        if reason in told
     ]
+    if len(counts) > len(told):
+        left = len(counts) - len(told)
+        found.append(
+            amiss("refusals", f"{left} reasons more, of other nodes", advice_on_refusal(""))
+        )
     return found or [well("refusals", "nobody was refused, and nobody refused this node")]

@@ -3,16 +3,22 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from daa_node.adapters.journal_format import framed, guard_of, log_of
 from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.doctor import outside
+from daa_node.cli.doctor.advice import ADVICE, CLOCKS, OF_REFUSALS
 from daa_node.cli.doctor.command import told
 from daa_node.cli.doctor.findings import Check, Finding, Level
+from daa_node.cli.doctor.outside import Stage, Try
 from daa_node.cli.doctor.registry import look
 from daa_node.cli.doctor.scene import Scene, open_scene
+from daa_node.cli.doctor.traces import REASONS_MAX
+from daa_node.seams import Address
 from tests.daa_node.cli.doctor.scenes import ROOMY, found_by, made_node, only
 
 STARTED = {"ts": 1.0, "name": "node_started"}
@@ -149,6 +155,35 @@ async def test_refusals_are_told_once_for_each_reason(tmp_path: Path) -> None:
     assert second.cause.startswith("2 times wrong-chain")
     assert "NTP" in first.advice
     assert "Compare chain ids" in second.advice
+
+
+async def test_what_another_node_says_chooses_no_advice(tmp_path: Path) -> None:
+    """Else a stranger could have doctor say: remove the directory."""
+    for piece, advice in ADVICE:
+        for reason in ("broken", piece):
+            refusal = {"name": "peer_refused", "by": "peer", "reason": reason, "detail": piece}
+            root = tmp_path / "n"
+            if not root.exists():
+                made_node(root)
+            write_events(root, STARTED, refusal)
+            (found,) = await found_by("refusals", root)
+            assert found.advice != advice or reason in OF_REFUSALS
+            tried = Try(Address("/ip4/192.0.2.1/tcp/1"), Stage.HELLO, piece, reason)
+            assert outside._failed(tried, is_met=False).advice == found.advice
+            assert outside._clock([replace(tried, reason="clock-skew")], ()).advice == CLOCKS
+
+
+async def test_many_reasons_of_others_hide_nothing(tmp_path: Path) -> None:
+    odd = [
+        {"name": "peer_refused", "by": "peer", "reason": f"a{number}", "detail": ""}
+        for number in [*range(300)] * 2
+    ]
+    root = made_node(tmp_path / "n")
+    write_events(root, STARTED, {"name": "peer_refused", "reason": "wrong-chain"}, *odd)
+    found = await found_by("refusals", root)
+    assert len(found) == REASONS_MAX + 1
+    assert any("1 times wrong-chain" in one.cause for one in found)
+    assert found[-1].cause == "293 reasons more, of other nodes"
 
 
 async def test_what_cannot_be_looked_at_stops_no_other_check(tmp_path: Path) -> None:
