@@ -91,6 +91,7 @@ _LIKE_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _HOST_KEY = re.compile(r"(^|[._])hosts?$")
 _URL_HOST = re.compile(r"(://(?:<secret>@)?)([A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*)")
+_HOST_FIELD = re.compile(r"(\"(?:[\w.]*[._])?host\":\s*)\"([A-Za-z0-9.-]+)\"")
 _MULTIADDR = re.compile(r"/(?:ip4|ip6|dns|dns4|dns6|p2p)/")
 # Not behind a letter or another slash: what is left is no link, and no `a/b`. Nor behind `::`: it
 # ends an address, as in /ip6/::/tcp/4001.
@@ -291,8 +292,8 @@ def _hosts_in(config: NodeConfig | None, made: Genesis | None) -> list[str]:
 
 
 def _hosts_told(text: str) -> Iterator[str]:
-    """Names of hosts that stand in addresses; one without a dot may be any word."""
-    for pattern in (_NAMED, _URL_HOST):
+    """Names of hosts in addresses and in fields of that name; one without a dot may be any word."""
+    for pattern in (_NAMED, _URL_HOST, _HOST_FIELD):
         for found in pattern.finditer(text):
             if "." in found[2] and not _numbers(found[2]):
                 yield found[2].strip(".")

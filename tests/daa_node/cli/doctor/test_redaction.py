@@ -126,9 +126,11 @@ def test_hosts_of_the_settings_are_known_wherever_they_stand(tmp_path: Path) -> 
 
 def test_a_host_that_an_address_names_is_known_wherever_it_stands(tmp_path: Path) -> None:
     texts = ["at /dns4/home.ann.example/tcp/1", "http://store.example:80/x", "http://store/x"]
+    texts.append('{"name":"name_unknown","host":"away.example","why":"no"}')
     redactor = redactor_of(DataDirectory(tmp_path), None, None, texts)
     told = redactor.text("Home.Ann.example: no address; see store.example. A store, no example")
     assert told == "<host-1>: no address; see <host-2>. A store, no example"
+    assert redactor.text("away.example, too") == "<host-3>, too"
 
 
 def test_a_word_of_many_dots_and_many_hosts_take_no_time(tmp_path: Path) -> None:
