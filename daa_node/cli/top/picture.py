@@ -160,7 +160,9 @@ def _health(board: Board) -> list[str]:
     storage = status.get("storage") or {}
     if storage.get("level") in ("near", "over"):
         told.append(f"storage is {storage['level']} its bound")
-    views = [peer["sees_us"] for peer in board.peers if peer.get("sees_us")]
+    # a guest may say of this node what it likes
+    members = [peer for peer in board.peers if peer.get("part") in CONTRIBUTE]
+    views = [peer["sees_us"] for peer in members if peer.get("sees_us")]
     if views:
         worst = min(views, key=lambda view: view.get("score", 0.0))
         first = sum(view.get("level") == "priority" for view in views)
@@ -172,12 +174,15 @@ def _health(board: Board) -> list[str]:
 
 
 def _peers(board: Board, room: Room, rows: int | None) -> list[str]:
-    """A table in `rows` lines at most, an empty one behind it; who is connected first.
+    """A table in `rows` lines at most, an empty one behind it; who contributes and is here first.
 
-    Of those that are away, contributors alone: guests come and go.
+    Of those that are away, contributors alone: guests come and go. They are last, as anybody may
+    send as many as a node lets in.
     """
     known = [p for p in board.peers if p.get("connected") or p.get("part") in CONTRIBUTE]
-    peers = sorted(known, key=lambda peer: not peer.get("connected"))
+    peers = sorted(
+        known, key=lambda peer: (peer.get("part") not in CONTRIBUTE, not peer.get("connected"))
+    )
     if not peers or (rows is not None and rows < 3):
         return []
     shown = peers if rows is None or len(peers) <= rows - 2 else peers[: rows - 3]

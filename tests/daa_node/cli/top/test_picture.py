@@ -119,6 +119,17 @@ def test_guests_that_have_left_take_no_line_and_contributors_do() -> None:
     assert "eeeeeeee" not in told
 
 
+def test_guests_take_no_line_of_a_contributor_and_judge_nobody() -> None:
+    board = full_board()
+    low = {"level": "excluded", "score": 0.0, "weakest": "speed"}
+    guests = [peer("ee" * 32, part="observer", sees_us=low)] * 40
+    board.peers = [*guests, *board.peers]
+    told = "\n".join(drawn(board, 80, 24))
+    assert "aaaaaaaa  direct" in told
+    assert "bbbbbbbb  away" in told
+    assert "priority with 2 of 2 peers; lowest score 0.80" in told
+
+
 def test_a_daemon_that_does_not_answer_is_told_as_silent() -> None:
     board = full_board()
     board.asked_ts = 99.0
