@@ -21,10 +21,17 @@ from daa_node.config import NodeConfig
 from daa_node.errors import NodeError
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
-from daa_node.observability.events import NODE_STARTED, TRAINER_LOST, TRAINER_STARTED
+from daa_node.observability.events import (
+    EXEC_CERTIFIED,
+    NODE_STARTED,
+    TRAINER_LOST,
+    TRAINER_STARTED,
+)
 from daa_node.training import torch_there
 from daa_node.training.config import TrainerConfig
 
+# What a run tells before it says that it has started: its worker, and what it reads of its journal.
+BEFORE_ITS_START = (TRAINER_STARTED, TRAINER_LOST, EXEC_CERTIFIED)
 LOG_BYTES_LOOKED_AT = 16 * LINE_BYTES_MAX  # 1 MiB, the newest: some thousand events
 
 T = TypeVar("T")
@@ -118,15 +125,15 @@ def newest_events(path: Path) -> Log:
         if not isinstance(event, dict):
             continue
         if event.get("name") == str(NODE_STARTED):
-            del events[: _before_its_worker(events)]
+            del events[: _of_earlier_runs(events)]
         events.append(event)
     return tuple(events)
 
 
-def _before_its_worker(events: list[Mapping[str, Any]]) -> int:
-    """Where a run begins of which the last event is the newest one: a worker may come first."""
+def _of_earlier_runs(events: list[Mapping[str, Any]]) -> int:
+    """How many of the events are: the next one is the start of a run."""
     count = len(events)
-    while count and events[count - 1].get("name") in (TRAINER_STARTED, TRAINER_LOST):
+    while count and events[count - 1].get("name") in BEFORE_ITS_START:
         count -= 1
     return count
 

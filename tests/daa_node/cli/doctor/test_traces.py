@@ -140,6 +140,15 @@ async def test_a_worker_that_died_is_told_with_its_last_words(
         assert "line 90\n" not in found[1]
 
 
+async def test_a_worker_is_known_that_started_before_its_daemon_had_read_its_journal(
+    tmp_path: Path,
+) -> None:
+    root = made_node(tmp_path / "n")
+    read = {"ts": 2.0, "name": "exec_certified"}
+    write_events(root, STARTED, BORN, DEAD, ROUND, {**BORN, "pid": 18}, read, read, STARTED, ROUND)
+    assert await only("worker", root) == ("ok", "the last run lost none; pid 18", "")
+
+
 async def test_refusals_are_told_once_for_each_reason(tmp_path: Path) -> None:
     refusal = {"name": "peer_refused", "peer_id": "12D3", "by": "peer"}
     chain = {
