@@ -1,5 +1,7 @@
 """Names of hosts: which addresses they stand for, whom we dial and where we listen by them."""
 
+import errno
+import os
 import re
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -250,3 +252,11 @@ async def test_a_name_that_one_cannot_listen_on_stops_the_start_with_the_remedy(
         with pytest.RaisesGroup(refused, flatten_subgroups=True):
             async with transport(2, listen=(HERE,)):
                 raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EADDRINUSE, 1), (errno.EADDRNOTAVAIL, 1), (errno.EACCES, 2)]
+)
+def test_only_what_stays_wrong_is_a_wrong_setting(number: int, code: int) -> None:
+    error = OSError(number, os.strerror(number))
+    assert libp2p_transport.cannot_listen("/ip4/0.0.0.0/tcp/80", error).exit_code == code

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from daa_node.cli.supervise import (
     Ended,
     Row,
     Supervisor,
+    supervise,
 )
 from tests.daa_node.cli.conftest import Command
 from tests.daa_node.cli.doctor.scenes import made_node
@@ -277,7 +279,8 @@ trio.run(main)
 async def test_the_daemon_ends_when_who_watches_over_it_is_killed(tmp_path: Path) -> None:
     ready, ended = tmp_path / "ready", tmp_path / "ended"
     words = [sys.executable, "-c", KILLED, str(ready), str(ended)]
-    done = await trio.run_process(words, check=False)
+    place = {**os.environ, "TMPDIR": str(tmp_path)}  # of what it leaves
+    done = await trio.run_process(words, check=False, env=place)
     assert done.returncode == -signal.SIGKILL
     await until_there(ended)
 
@@ -292,6 +295,23 @@ def test_a_directory_in_use_or_without_a_node_is_told_at_once(
     done = command("run", "--supervise", "--dir", tmp_path / "none")
     assert (done.code, "daa-node init" in done.err) == (2, True)
     assert "supervising" not in done.err
+
+
+def test_the_directory_of_the_node_is_what_has_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = made_node(tmp_path / "n")
+
+    def run(supervised: Callable[[], Coroutine[None, None, int]]) -> int:
+        supervisor = supervised.__self__  # type: ignore[attr-defined]
+        assert supervisor._is_there()
+        root.rename(tmp_path / "away")
+        assert not supervisor._is_there()
+        return 0
+
+    monkeypatch.setattr(trio, "run", run)
+    supervise(root, None, (), with_parent=False)
+    assert not root.exists()
 
 
 async def test_settings_that_are_wrong_end_it_with_their_code() -> None:

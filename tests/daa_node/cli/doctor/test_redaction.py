@@ -1,6 +1,8 @@
 """What leaves the host in a bundle: what is taken out of a text, and what stays."""
 
 import base64
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -183,3 +185,9 @@ def test_the_key_of_a_certificate_is_a_secret_wherever_it_lies(tmp_path: Path) -
 def test_names_are_taken_out_as_whole_words_alone() -> None:
     redactor = Redactor((), {}, {"annabel": "<user>"})
     assert redactor.text("Annabel's, annabel2, by annabel") == "<user>'s, annabel2, by <user>"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_the_owner_of_the_directory_is_nobodys_business_either(tmp_path: Path) -> None:
+    os.chown(tmp_path, pwd.getpwnam("nobody").pw_uid, -1)
+    assert redactor_of(DataDirectory(tmp_path), None).text("of nobody, I") == "of <user>, I"
