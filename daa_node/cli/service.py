@@ -208,7 +208,7 @@ def _place(user: bool, system: bool, name: str) -> tuple[Path, str, str]:
     if user and system:
         raise UserError("--user and --system: a unit is of one kind, give one of them")
     if not UNIT_NAME.fullmatch(name):
-        raise UserError(f"--name {name!r}: letters, digits, - and _, 64 at most")
+        raise UserError(f"--name {name!r}: letters, digits, - and _, 64 at most, and no - first")
     if system or (not user and os.geteuid() == 0):
         return SYSTEM_UNITS / f"{name}.service", "systemctl", "multi-user.target"
     return _user_units() / f"{name}.service", "systemctl --user", "default.target"
