@@ -71,4 +71,4 @@ finish = _remarks.finish
 
 def remark(line: str) -> None:
     """Say it for this process, over whatever is drawn."""
-    _remarks.say(f"{report.undrawn()}{line}")
+    _remarks.say(f"{report.undrawn()}{report.plain(line)}")

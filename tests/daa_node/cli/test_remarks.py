@@ -39,9 +39,9 @@ def test_a_terminal_that_stands_still_costs_old_lines_and_holds_up_nobody() -> N
 
 
 def test_a_line_goes_to_standard_error_whatever_it_holds(capfd: pytest.CaptureFixture[str]) -> None:
-    remarks.remark("height 7 \ud800")
+    remarks.remark("height 7 \ud800 \x1b[2J")
     remarks.finish()
-    assert capfd.readouterr().err == "height 7 \\ud800\n"
+    assert capfd.readouterr().err == "height 7 \\ud800 \\x1b[2J\n"
     report.draw("half of it")
     remarks.remark("height 8")
     remarks.remark("height 9")
