@@ -47,7 +47,10 @@ IMPORTED = (
     *("daa_node.cli.main", "daa_node.cli.compose", "daa_node.cli.checkpoint"),
     *("daa_node.training.site.engine", *RUN),
 )
-CHILDLESS = ("checkpoint", "status", "peers", "rounds", "logs", "drain", "validators", "trainers")
+CHILDLESS = (
+    "checkpoint", "status", "peers", "rounds", "logs", "pause", "resume", "drain", "validators",
+    "trainers",
+)  # fmt: skip
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that reach a group; parents ignore them
 LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 # glibc reads these when a process begins, and may be told later: names of its mallopt.

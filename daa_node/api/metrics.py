@@ -59,6 +59,7 @@ GAUGES: tuple[tuple[str, str, Read], ...] = (
     ),
     ("daa_last_round_seconds", "Duration of the newest round", lambda f: f.round_s),
     ("daa_job_ended", "1 once the job is done", lambda f: bool(f.status["done"])),
+    ("daa_paused", "1 while its operator has it train nothing", _status("paused")),
     (
         "daa_trainer_up",
         "1 while the worker process lives",

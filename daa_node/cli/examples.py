@@ -29,6 +29,8 @@ EXAMPLES: Mapping[str, str] = {
     "logs": "daa-node logs --follow -n 20 --dir alice",
     "dashboard": "daa-node dashboard --dir alice",
     "doctor": "daa-node doctor --dir alice",
+    "pause": "daa-node pause --dir bob",
+    "resume": "daa-node resume --dir bob",
     "drain": "daa-node drain --dir bob",
     "validators": "daa-node validators --dir alice",
     "validators propose": "daa-node validators propose join --stake 2 --dir carol",

@@ -24,6 +24,7 @@ from daa_node.cli.options import (
     Which,
     WithParent,
 )
+from daa_node.cli.order_commands import order_app
 from daa_node.cli.past_commands import past_app
 from daa_node.cli.service import service_app
 from daa_node.cli.trainers import trainers_app
@@ -53,6 +54,7 @@ app.add_typer(watch_app)
 app.add_typer(join_app)
 app.add_typer(past_app)
 app.add_typer(dashboard_app)
+app.add_typer(order_app)
 app.add_typer(genesis_app, name="genesis")
 checkpoint_app.add_typer(history_app)
 app.add_typer(checkpoint_app, name="checkpoint")

@@ -46,6 +46,8 @@ def status(root: Path, as_json: bool) -> None:
     report.put(f"chain       {answer['chain_id']}")
     report.put(f"part        {answer['part']}")
     report.put(f"phase       {answer['phase']}, round {answer['round']}, height {answer['height']}")
+    if answer.get("paused"):
+        report.put("paused      by its operator: it trains once it is resumed (daa-node resume)")
     report.put(f"vertex      {answer['vertex_id']}")
     report.put(f"model       {answer['model_root']}")
     loss = answer["loss_nats"]

@@ -18,6 +18,7 @@ STATUS: Mapping[str, Any] = {
     "chain_id": "cc" * 32,
     "trainer_pid": 7,
     "phase": "training",
+    "paused": False,
     "round": 5,
     "height": 4,
     "loss_nats": 2.25,

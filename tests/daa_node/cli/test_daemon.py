@@ -31,6 +31,7 @@ from daa_node.training.config import EvaluationConfig, InnerConfig
 from daa_node.training.data_config import DataConfig
 from daa_node.training.model_config import ModelConfig
 from daa_node.updates.config import UpdatesConfig
+from tests.daa_node.cli.conftest import Command
 from tests.warm import ANEW
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -163,6 +164,20 @@ def test_sighup_takes_over_safe_settings_and_names_the_others(alone: Path) -> No
     os.kill(pid, signal.SIGHUP)
     assert "did you mean 'files_max'?" in reloaded(alone, known=1)["error"]
     config.write_text(text)
+
+
+def test_pause_and_resume_are_told_by_the_status_and_by_themselves(
+    alone: Path, command: Command
+) -> None:
+    done = command("pause", "--dir", alone)
+    assert (done.code, done.out.split(":")[0]) == (0, "paused")
+    assert f"daa-node resume --dir {alone}" in " ".join(done.out.split())
+    assert (status(alone) or {})["paused"] is True
+    assert "paused      by its operator" in command("status", "--dir", alone).out
+    said = json.loads(command("resume", "--json", "--dir", alone).out)
+    assert said["paused"] is False
+    assert "paused" not in command("status", "--dir", alone).out
+    assert command("pause", "--dir", alone.parent).code != 0
 
 
 def reloaded(node: Path, known: int = 0) -> dict[str, Any]:
