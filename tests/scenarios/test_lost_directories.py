@@ -1,14 +1,17 @@
 """Four daemons lose more than a process: directories, their quorum, a long while, all of them.
 
-One cluster goes through the tests in order. Whatever was lost, the network goes on once a quorum is
+One cluster goes through the tests in order; first, as long as all are well, monitoring programs
+read what the four tell. Whatever was lost, the network goes on once a quorum is
 back, whoever was away catches up, and nobody forks: that is looked at once more at the end.
 """
 
+import re
 import shutil
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,15 +26,21 @@ from tests.scenarios.little_cluster import (
     says,
     until,
 )
+from tests.scenarios.read_by_others import RoundSpans, check_round, sample_name, scraped, traced
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 ROUNDS_FROZEN = 4
+WATCHED = "api: {listen: '127.0.0.1:0'}\ntraces: {file: true}\n"
+DOC = Path(__file__).parents[2] / "docs/operator-api.md"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LittleCluster]:
     made = LittleCluster(tmp_path_factory.mktemp("lost") / "cluster")
+    for node in made.nodes:
+        with (node.directory / "config.yaml").open("a") as config:
+            config.write(WATCHED)
     try:
         made.start()
         all_reach(made, 5)
@@ -58,6 +67,50 @@ def all_contribute(cluster: LittleCluster, since_s: float) -> None:
         lambda: all(whole(node) for node in cluster.nodes),
         cluster.nodes,
     )
+
+
+def test_metrics_of_the_four_are_read_by_prometheus_own_reader_and_documented(
+    cluster: LittleCluster,
+) -> None:
+    documented = set(re.findall(r"^\| `(daa_\w+)", DOC.read_text(encoding="utf-8"), re.MULTILINE))
+    told_by = set()
+    for node in cluster.nodes:
+        status = node.status()
+        assert status is not None
+        told = scraped(node.directory, status["api"]["url"])
+        assert {sample_name(family) for family in told.values()} == documented
+        (who,) = told["daa_node_info"].samples
+        told_by.add((who.labels["node_id"], who.labels["chain_id"]))
+        assert told["daa_height"].samples[0].value >= status["height"]
+        assert told["daa_validators"].samples[0].value == len(cluster.nodes)
+        events = {one.labels["name"]: one.value for one in told["daa_events"].samples}
+        assert events["round_finalized"] >= status["height"]
+    chain_id = cluster.genesis.chain_id.hex()
+    assert told_by == {(node.node_id.hex(), chain_id) for node in cluster.nodes}
+
+
+def test_traces_of_the_four_are_read_by_opentelemetry_s_own_messages(
+    cluster: LittleCluster,
+) -> None:
+    def traced_by_all() -> list[list[RoundSpans]]:
+        """The rounds that all have walked to the end, each as the four saw it."""
+        of_nodes = [traced(node.directory) for node in cluster.nodes]
+        ids = set[bytes].intersection(*map(set[bytes], of_nodes))
+        found = [[rounds[trace_id] for rounds in of_nodes] for trace_id in ids]
+        return [of_round for of_round in found if all(spans.is_final for spans in of_round)]
+
+    for of_round in until("a round that all have traced", traced_by_all, cluster.nodes):
+        for spans in of_round:
+            check_round(spans)
+        assert [spans.node_id for spans in of_round] == [n.node_id.hex() for n in cluster.nodes]
+        assert len({spans.chain_id for spans in of_round}) == 1
+        rounds = {one.value.int_value for spans in of_round for one in spans.root.attributes
+                  if one.key == "daa.round"}  # fmt: skip
+        assert len(rounds) == 1
+        own = [span.span_id for spans in of_round for span in (spans.root, *spans.parts)]
+        assert len(own) == len({*own})
+        names = {span.name for spans in of_round for span in spans.parts}
+        assert {"train", "seal", "collect", "decide", "execute", "certify", "publish"} <= names
 
 
 def test_two_of_four_say_that_they_wait_and_a_third_without_its_chain_lets_them_go_on(
