@@ -5,6 +5,8 @@
     accepted --(TLS)--> a head --budget--> the desk's answer --> the next head, or the end
         \\-- at most SOCKETS_MAX, a share for each address, see waiting_room --/
 
+Where a door has an anteroom, whoever has said nothing yet waits there, and takes none of these.
+
 Nothing that goes wrong here ends the daemon. A body is read by whoever wants it, and where nobody
 does the connection ends. No connection becomes a WebSocket: pages dial libp2p's own port. Sending
 has a deadline as reading has, and ends at once when the daemon does. Whoever is answered next is
@@ -22,6 +24,7 @@ from typing import Any, Protocol
 import h11
 import trio
 
+from daa_node.adapters.anteroom import Anteroom, serve_who_speaks
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
 from daa_node.adapters.mishaps import Mishaps
@@ -88,6 +91,7 @@ class Manners:
     newcomers: int
     refusal_headers: Headers = ()  # on what is no HTTP: no desk sees it
     streams_max: int = 0  # beside these: of visitors who stay and listen, as the desk lets them
+    anteroom: int = 0  # places for those that have said nothing yet; 0: these take the others'
     takes_bodies: bool = False  # else a request that has one is refused, and no desk sees it
 
 
@@ -123,6 +127,7 @@ class HttpDoor:
         self._listens: str | None = None  # host:port, while it is open
         self._failure: str | None = None  # why it is not
         self._room = WaitingRoom(manners.sockets_max)
+        self._anteroom = Anteroom(manners.anteroom, HEAD_TIMEOUT_S) if manners.anteroom else None
         self._streams = 0
         self._mishaps = Mishaps(
             lambda where, detail, count: events.emit(
@@ -146,7 +151,7 @@ class HttpDoor:
             "url": self._url(),
             "listens": self._listens,
             "failure": self._failure,
-            "connections": len(self._room) + self._streams,
+            "connections": len(self._room) + self._streams + len(self._anteroom or ()),
         }
 
     async def run(self) -> None:
@@ -180,7 +185,18 @@ class HttpDoor:
             self._listens = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
             self._failure = None
             self._manners.tell_opened(self._events, self._url(), self._listens)
-            await serve(listener, lambda stream: self._on_socket(stream, budget), gate)
+            await self._serve_at(listener, partial(self._on_socket, budget=budget), gate)
+
+    async def _serve_at(
+        self,
+        listener: trio.SocketListener,
+        handler: Callable[[trio.SocketStream], Awaitable[None]],
+        gate: Gate,
+    ) -> None:
+        if self._anteroom is None:
+            await serve(listener, handler, gate)
+        else:
+            await serve_who_speaks(listener, handler, gate, self._anteroom)
 
     def _url(self) -> str | None:
         if self._listens is None:

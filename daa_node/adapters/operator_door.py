@@ -7,14 +7,16 @@ from random import Random
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import HttpDoor, Manners
-from daa_node.api.event_stream import STREAMS_MAX
+from daa_node.api.event_stream import ADMIN_STREAMS, STREAMS_MAX
 from daa_node.api.replies import POLICY
 from daa_node.observability.events import API_FAILED, API_OPENED, EventLog
 
 _PORT = re.compile(r":[0-9]+$")
 SOCKETS_MAX = 32  # a scraper, a dashboard's six, a few scripts, each a few times over
 NEWCOMERS = 8  # sockets beyond it, while whoever gives way to them ends
-DESCRIPTORS_MAX = SOCKETS_MAX + NEWCOMERS + STREAMS_MAX + 2  # and its listeners
+ANTEROOM = 64  # that have connected and said nothing: a crowd of these keeps nobody out
+FOLLOWERS_MAX = STREAMS_MAX + ADMIN_STREAMS
+DESCRIPTORS_MAX = SOCKETS_MAX + NEWCOMERS + FOLLOWERS_MAX + ANTEROOM + 2  # and its listeners
 MANNERS = Manners(
     "api",
     lambda events, url, listens: events.emit(API_OPENED, url=url, listens=listens),
@@ -22,12 +24,13 @@ MANNERS = Manners(
     SOCKETS_MAX,
     NEWCOMERS,
     POLICY,
-    STREAMS_MAX,
+    FOLLOWERS_MAX,
+    ANTEROOM,
     takes_bodies=True,
 )
 # Beside it, for anybody: what is told there is made once a second, and nothing can be done.
 PUBLIC_SOCKETS_MAX = 32
-PUBLIC_DESCRIPTORS_MAX = PUBLIC_SOCKETS_MAX + NEWCOMERS + 2
+PUBLIC_DESCRIPTORS_MAX = PUBLIC_SOCKETS_MAX + NEWCOMERS + ANTEROOM + 2
 PUBLIC_MANNERS = replace(
     MANNERS,
     service="public status",

@@ -22,6 +22,7 @@ from daa_node.observability.events import TAIL_EVENTS_MAX, EventLog, as_line
 from daa_node.wire.http_messages import Reply, Send
 
 STREAMS_MAX = 64  # fifty dashboards, and those that come again before we know that they were gone
+ADMIN_STREAMS = 4  # beyond these, for the admin token: whoever may only read keeps no operator out
 HEARTBEAT_S = 15.0
 PAUSE_S = 0.05  # between two sends to one reader: a storm of events costs it twenty a second
 BATCH_EVENTS_MAX = 256  # one send; whoever is further behind gets more of them
@@ -55,8 +56,9 @@ class EventStream:
         return (row,)
 
     async def _answer(self, asked: Asked) -> Reply:
-        full = f"{STREAMS_MAX} programs follow the events already"
-        if self.readers >= STREAMS_MAX:
+        places = STREAMS_MAX + (ADMIN_STREAMS if asked.right is Right.ADMIN else 0)
+        full = f"{self.readers} programs follow the events already"
+        if self.readers >= places:
             return said(503, full)
         shown = asked.visit.last_event_id
         if shown and not _ID.fullmatch(shown):
@@ -64,7 +66,7 @@ class EventStream:
         begin, first = self._begin(shown, asked.number("tail"))
 
         async def stream(send: Send) -> None:
-            if self.readers >= STREAMS_MAX:  # others were answered at the same time
+            if self.readers >= places:  # others were answered at the same time
                 await send(f": {full}\n\n".encode())
                 return
             self.readers += 1

@@ -84,7 +84,7 @@ class OperatorDesk:
         elif right < route.right:
             reply, asked = said(403, "this takes the token of api-admin.token"), None
         else:
-            reply, asked = await self._read(route, visit, path, query)
+            reply, asked = await self._read(route, visit, query, right)
         if visit.method not in ("GET", "HEAD") and right is not Right.NOTHING:
             body = None if asked is None else asked.model_dump(mode="json")
             self._audit.note(right, deed_of(right, visit, body, reply))
@@ -98,7 +98,7 @@ class OperatorDesk:
         return said(405, allowed.replace(", ", " or "), (("Allow", allowed),))
 
     async def _read(
-        self, route: Route, visit: Visit, path: str, query: str
+        self, route: Route, visit: Visit, query: str, right: Right
     ) -> tuple[Reply, BaseModel | None]:
         """The answer, and the body if it was one."""
         try:
@@ -108,7 +108,8 @@ class OperatorDesk:
         body = await read_body(visit, route.takes)
         if isinstance(body, Reply):
             return body, None
-        return await _answered(route, Asked(visit, path, parameters, body)), body
+        asked = Asked(visit, visit.target.partition("?")[0], parameters, right, body)
+        return await _answered(route, asked), body
 
     def _refused(self, visit: Visit) -> Reply | None:
         """Before anybody looks at the token, and on every path."""

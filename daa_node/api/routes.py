@@ -43,6 +43,7 @@ class Asked:
     visit: Visit
     path: str
     query: Mapping[str, int | str] = field(default_factory=dict)  # each parameter of the route
+    right: Right = Right.NOTHING  # of the token that came with it
     body: BaseModel | None = None  # of the route's own kind
 
     def number(self, name: str) -> int:

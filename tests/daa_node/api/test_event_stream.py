@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from daa_node.api.event_stream import (
+    ADMIN_STREAMS,
     BATCH_EVENTS_MAX,
     HEARTBEAT_S,
     PAUSE_S,
@@ -37,12 +38,18 @@ class Followed:
         for _ in range(count):
             self.log.emit(DECISION, number=self.log.emitted + 1)
 
-    async def ask(self, query: str = "", last_event_id: str = "", method: str = "GET") -> Reply:
+    async def ask(
+        self,
+        query: str = "",
+        last_event_id: str = "",
+        method: str = "GET",
+        token: str = TOKENS.read,
+    ) -> Reply:
         visit = Visit(
             method,
             f"/v1/events{query}",
             "localhost:9180",
-            authorization=f"Bearer {TOKENS.read}",
+            authorization=f"Bearer {token}",
             last_event_id=last_event_id,
         )
         return await self.desk.answer(visit)
@@ -197,6 +204,21 @@ async def test_places_are_counted_and_come_back() -> None:
         assert (await followed.ask()).status == 503
         nursery.cancel_scope.cancel()
     assert (await followed.ask()).status == 200
+
+
+async def test_whoever_may_only_read_leaves_places_to_the_admin_token() -> None:
+    followed = Followed()
+    async with trio.open_nursery() as nursery:
+        for token, count in ((TOKENS.read, STREAMS_MAX), (TOKENS.admin, ADMIN_STREAMS)):
+            for _ in range(count):
+                reply = await followed.ask(token=token)
+                assert reply.stream is not None
+                nursery.start_soon(reply.stream, Reader().send)
+                await trio.testing.wait_all_tasks_blocked()
+            assert (await followed.ask()).status == 503
+        assert followed.events.readers == STREAMS_MAX + ADMIN_STREAMS
+        assert (await followed.ask(token=TOKENS.admin)).status == 503
+        nursery.cancel_scope.cancel()
 
 
 async def test_those_who_are_answered_at_the_same_time_get_no_more_places(

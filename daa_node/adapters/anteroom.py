@@ -1,0 +1,153 @@
+"""Sockets that are accepted and have said nothing yet: dozens at once, at next to no cost each.
+
+    the kernel's queue --ACCEPTS_PER_S--> anteroom --a first byte--> served, at the service's pace
+                                             \\-- full, or silent for long --> closed
+
+A crowd that connects and says nothing is let in as fast as it comes and gives way to whoever comes
+next. So it fills neither the kernel's queue, in which an honest visitor would wait behind it, nor
+the places of those who are served. A visitor has something to say at once: it is gone from here by
+the time that a few dozen others have come. Nobody here has a task of its own.
+"""
+
+import selectors
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from daa_node.adapters.descriptors import Gate
+from daa_node.adapters.waiting_room import network_of
+from daa_node.network.pace import Pace
+
+# Each costs a tenth of a millisecond: a flood of them a twentieth of a core. With 64 places whoever
+# comes has an eighth of a second for its first byte, and much longer where nobody presses.
+ACCEPTS_PER_S = 500.0
+LOOK_S = 1.0  # between two looks at who has been silent for too long
+
+
+@dataclass(frozen=True, slots=True)
+class _Guest:
+    stream: trio.SocketStream
+    network: str
+    came_s: float
+
+
+class Anteroom:
+    """Of one door. When it is full, the one goes that came first of the network with most here."""
+
+    def __init__(self, capacity: int, silent_s: float) -> None:
+        """Whoever says nothing for `silent_s` goes in any case."""
+        self._capacity = capacity
+        self._silent_s = silent_s
+        self._guests: dict[trio.SocketStream, _Guest] = {}  # the oldest first
+        self._held = Counter[str]()  # by network
+        self._selector = selectors.DefaultSelector()
+        self._came = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._guests)
+
+    def enter(self, stream: trio.SocketStream) -> None:
+        """It is ours from now on, until `speaker` gives it back."""
+        try:
+            host = str(stream.socket.getpeername()[0])
+        except OSError:  # gone already
+            stream.socket.close()
+            return
+        if len(self._guests) >= self._capacity:
+            self._drop(self._who_goes())
+        guest = _Guest(stream, network_of(host), trio.current_time())
+        self._guests[stream] = guest
+        self._held[guest.network] += 1
+        self._selector.register(stream.socket.fileno(), selectors.EVENT_READ, guest)
+        self._came.set()
+
+    async def speaker(self) -> trio.SocketStream:
+        """The next one that has said something; it is the caller's."""
+        while True:
+            if not self._guests:
+                self._came = trio.Event()
+                await self._came.wait()
+            with trio.move_on_after(LOOK_S):
+                await trio.lowlevel.wait_readable(self._selector.fileno())
+            for key, _ in self._selector.select(0):
+                if await self._has_spoken(key.data):
+                    self._forget(key.data)
+                    return key.data.stream  # type: ignore[no-any-return]
+            self._send_away_the_silent()
+
+    def close(self) -> None:
+        """Nobody is here afterwards; it can be entered again."""
+        for guest in list(self._guests.values()):
+            self._drop(guest)
+
+    async def _has_spoken(self, guest: _Guest) -> bool:
+        """A visitor that has hung up instead is dropped."""
+        if guest.stream not in self._guests:
+            return False
+        try:
+            heard = await guest.stream.socket.recv(1, socket.MSG_PEEK)
+        except (OSError, trio.ClosedResourceError):
+            heard = b""
+        if guest.stream not in self._guests:  # it gave way while we listened
+            return False
+        if not heard:
+            self._drop(guest)
+        return bool(heard)
+
+    def _send_away_the_silent(self) -> None:
+        latest_s = trio.current_time() - self._silent_s
+        for guest in [one for one in self._guests.values() if one.came_s <= latest_s]:
+            self._drop(guest)
+
+    def _who_goes(self) -> _Guest:
+        most = max(self._held.values())
+        return next(one for one in self._guests.values() if self._held[one.network] == most)
+
+    def _drop(self, guest: _Guest) -> None:
+        self._forget(guest)
+        guest.stream.socket.close()
+
+    def _forget(self, guest: _Guest) -> None:
+        self._selector.unregister(guest.stream.socket.fileno())
+        del self._guests[guest.stream]
+        self._held[guest.network] -= 1
+        if not self._held[guest.network]:
+            del self._held[guest.network]
+
+
+async def serve_who_speaks(
+    listener: trio.SocketListener,
+    handler: Callable[[trio.SocketStream], Awaitable[object]],
+    gate: Gate,
+    anteroom: Anteroom,
+) -> None:
+    """Until cancelled: as `descriptors.serve`, but places and pace are for those who speak.
+
+    A socket is closed when its handler returns, which must raise nothing.
+    """
+    pace = Pace(ACCEPTS_PER_S, ACCEPTS_PER_S)
+
+    async def handle(stream: trio.SocketStream) -> None:
+        try:
+            await handler(stream)
+        finally:
+            await trio.aclose_forcefully(stream)
+            gate.places.release()
+
+    async def let_in() -> None:
+        while True:
+            await pace.take()
+            anteroom.enter(await gate.shortage.outlast(listener.accept))
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(let_in)
+            while True:
+                await gate.places.acquire()
+                await gate.pace.take()
+                nursery.start_soon(handle, await anteroom.speaker())
+    finally:
+        anteroom.close()

@@ -1,0 +1,130 @@
+"""Whoever has connected and says nothing gives way, and whoever has something to say is found."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import trio
+import trio.testing
+
+from daa_node.adapters.anteroom import ACCEPTS_PER_S, LOOK_S, Anteroom, serve_who_speaks
+from daa_node.adapters.descriptors import Gate, Shortage
+from tests.daa_node.adapters.http_asking import connected
+
+PLACES, SILENT_S = 4, 5.0
+
+
+@dataclass
+class Served:
+    """An anteroom at a port, and the first words of those who came through it."""
+
+    anteroom: Anteroom
+    port: int
+    words: list[bytes] = field(default_factory=list)
+
+    async def come(self, local: str = "127.0.0.1") -> trio.SocketStream:
+        return await connected(self.port, local)
+
+    async def until_here(self, count: int) -> None:
+        while len(self.anteroom) != count:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+@asynccontextmanager
+async def served(places: int = PLACES, per_s: float = 1.0) -> AsyncIterator[Served]:
+    """`per_s`: of those who speak; twice as many at once."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    subject = Served(Anteroom(places, SILENT_S), listener.socket.getsockname()[1])
+
+    async def hear(stream: trio.SocketStream) -> None:
+        subject.words.append(await stream.receive_some(100))
+
+    gate = Gate(places, per_s, Shortage())
+    async with listener, trio.open_nursery() as nursery:
+        nursery.start_soon(serve_who_speaks, listener, hear, gate, subject.anteroom)
+        yield subject
+        nursery.cancel_scope.cancel()
+
+
+async def is_shown_out(stream: trio.SocketStream) -> bool:
+    try:
+        return await stream.receive_some(1) == b""
+    except trio.BrokenResourceError:
+        return True
+
+
+async def test_a_silent_crowd_takes_no_turn_of_whoever_speaks(
+    mock_clock: trio.testing.MockClock,  # it stands: two are served at once, and then nobody
+) -> None:
+    async with served() as subject:
+        crowd = [await subject.come("127.0.0.2") for _ in range(10 * PLACES)]
+        visitor = await subject.come()
+        await visitor.send_all(b"here")
+        while not subject.words:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert subject.words == [b"here"]
+        assert await is_shown_out(visitor)  # served to the end
+        stay = PLACES - 1  # for the visitor was one of those here
+        assert len(subject.anteroom) == stay
+        assert all([await is_shown_out(stream) for stream in crowd[:-stay]])
+        for stream in crowd:
+            await trio.aclose_forcefully(stream)
+        await subject.until_here(0)  # nobody of them is left behind, and none took a turn
+        late = await subject.come()
+        await late.send_all(b"too")
+        while len(subject.words) < 2:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def test_of_the_address_with_most_here_the_first_that_came_goes(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    async with served() as subject:
+        alone = await subject.come("127.0.0.2")
+        await subject.until_here(1)
+        crowd = [await subject.come("127.0.0.3") for _ in range(PLACES)]
+        assert await is_shown_out(crowd[0])
+        await alone.send_all(b"still here")
+        while not subject.words:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert subject.words == [b"still here"]
+        assert len(subject.anteroom) == PLACES - 1
+
+
+async def test_whoever_is_silent_for_long_goes_also_where_there_is_room(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    async with served() as subject:
+        stream = await subject.come()
+        await subject.until_here(1)
+        mock_clock.jump(SILENT_S - LOOK_S / 2)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(subject.anteroom) == 1
+        mock_clock.jump(2 * LOOK_S)
+        assert await is_shown_out(stream)
+        assert len(subject.anteroom) == 0
+
+
+async def test_more_than_its_pace_wait_in_the_kernel_and_are_let_in_with_time(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    async with served(places=1000) as subject, trio.open_nursery() as nursery:
+
+        async def sit() -> None:
+            async with await subject.come():
+                await trio.sleep_forever()
+
+        for _ in range(int(ACCEPTS_PER_S) + 20):
+            nursery.start_soon(sit)
+        await subject.until_here(int(ACCEPTS_PER_S))
+        mock_clock.jump(20 / ACCEPTS_PER_S)
+        await subject.until_here(int(ACCEPTS_PER_S) + 20)
+        nursery.cancel_scope.cancel()
+
+
+async def test_when_it_is_closed_everybody_is_shown_out_and_it_can_be_entered_again() -> None:
+    async with served() as subject:
+        stream = await subject.come()
+        await subject.until_here(1)
+    assert await is_shown_out(stream)
+    assert len(subject.anteroom) == 0
