@@ -1,6 +1,7 @@
 """How long a node remembers each round by itself; what is older is told by the hour, then the day.
 
-Off, unless the operator says so: the chain and the event log are there without it.
+Where there is an HTTP API, unless the operator says otherwise: its dashboard asks for the past.
+Without it the chain and the event log are there.
 """
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,8 +15,10 @@ class HistoryConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    enabled: bool = Field(
-        False, description="keep rounds, decisions and contributions for years, in D/history"
+    enabled: bool | None = Field(
+        None,
+        description="keep rounds, decisions and contributions for years, in D/history; "
+        "null: where api.listen is set",
     )
     rounds_days: int = Field(
         ROUNDS_DAYS,
@@ -23,3 +26,7 @@ class HistoryConfig(BaseModel):
         le=3650,
         description="each round by itself for so long; then a row an hour, a year later a day",
     )
+
+    def is_kept(self, has_api: bool) -> bool:
+        """`has_api`: whether this node serves its operator's HTTP API."""
+        return has_api if self.enabled is None else self.enabled

@@ -8,7 +8,7 @@ D/chain/       everything certified          D/work/         caches: states, upd
 D/agreement/   what this node signed         D/trainer/      the worker's own
 D/network      the chain id all that is of   D/networks/     what it has of other networks
 D/api-read.token, D/api-admin.token  0600: only where `api.listen` is set (see token_files)
-D/history/     rounds and contributions for years, where `history.enabled` is set
+D/history/     rounds and contributions for years, where history.enabled or api.listen is set
 D/traces.jsonl one round a line, rotated: only where `traces.file` is set
 D/dashboard.html  0600: leads a browser to the dashboard (see cli.dashboard)
 D/api-audit.jsonl  0600: what was asked of it there that may change it

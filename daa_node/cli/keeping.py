@@ -16,7 +16,7 @@ from daa_node.observability.events import EventLog
 
 def history_of(config: NodeConfig, directory: DataDirectory) -> HistoryParts | None:
     """None where it is off. Nothing is opened yet."""
-    if not config.history.enabled:
+    if not config.history.is_kept(config.api.listen is not None):
         return None
     store = SqliteHistory(directory.history)
     return HistoryParts(store, config.history, partial(logged, directory.events))

@@ -6,7 +6,7 @@
  */
 
 import { Card, Empty } from "./card";
-import type { Contributed, RoundRecord } from "./facts";
+import type { Contributed, RoundRecord, Settings } from "./facts";
 import type { State } from "./state";
 import { count, percent, short, tokens } from "./words";
 
@@ -49,10 +49,21 @@ export function sharesTold({ contributions }: Contributed): Share[] {
   }));
 }
 
+/** Why there is no more than this, and what to do; null where a history is kept. */
+export function whyNoHistory(settings: Settings | null): string | null {
+  const isOff = settings?.settings.some(
+    ({ key, value }) => key === "history.enabled" && value === false) ?? false;
+  return isOff
+    ? "These are the rounds in memory alone: for all years, set `history: {enabled: true}` in "
+      + "config.yaml, and start the node again."
+    : null;
+}
+
 const SHOWN_MAX = 12;
 
 export function Contributions({ state }: { state: State }) {
-  const { contributed, rounds, status } = state;
+  const { contributed, rounds, settings, status } = state;
+  const why = whyNoHistory(settings);
   const shares = contributed === null ? sharesOf(rounds) : sharesTold(contributed);
   const of = contributed?.rounds ?? rounds.filter((each) => each.contributors.length > 0).length;
   const mine = shares.find(({ node }) => node !== null && node === status?.node_id);
@@ -73,6 +84,7 @@ export function Contributions({ state }: { state: State }) {
             ))}
           </ul>
         )}
+      {why !== null && <p class="words">{why}</p>}
     </Card>
   );
 }

@@ -190,7 +190,7 @@ export class Store {
 
   private setSettings(settings: Settings): void {
     const keeps = settings.settings.some(
-      ({ key, value }) => key === "history.enabled" && value === true);
+      ({ key, value }) => key === "history.enabled" && value !== false);
     if (keeps && PATHS.contributed in this.paths) this.missing.delete("contributed");
     this.set({ ...this.state, settings });
   }

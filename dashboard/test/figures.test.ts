@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { aheadBy } from "../src/asking";
-import { sharesOf, sharesTold } from "../src/contributions";
+import { sharesOf, sharesTold, whyNoHistory } from "../src/contributions";
 import { curveOf, curveWords, POINTS_MAX } from "../src/curve";
 import { fieldsOf } from "../src/log_card";
 import { OTHERS_SHOWN_MAX, rowsOf } from "../src/peers_card";
@@ -30,6 +30,15 @@ describe("contributions", () => {
     expect(mine).toMatchObject({ node: ME, rounds: 9, voided: 1, share: 0.75 });
     expect(mine?.notes).toEqual(["1.2 million tokens", "left out 2 times: came too late"]);
     expect(others).toMatchObject({ node: null, lastHeight: null });
+  });
+
+  it("of a node whose settings turn the history off name the setting", () => {
+    const settings = (value: boolean | null) => ({
+      file: "config.yaml", digest: "d",
+      settings: [{ key: "history.enabled", value, origin: "default", reloads: false }],
+    });
+    expect(whyNoHistory(settings(false))).toContain("history: {enabled: true}");
+    expect([settings(true), settings(null), null].map(whyNoHistory)).toEqual([null, null, null]);
   });
 });
 
