@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from daa_dag.ids import DIGEST_BYTES
+from daa_node.api.answers import Approved, Drained, Paused
 from daa_node.api.replies import told
 from daa_node.api.routes import Asked, Route
 from daa_node.api.tokens import Right
@@ -42,9 +43,9 @@ class Commands:
 def command_routes(commands: Commands) -> tuple[Route, ...]:
     """Of one node."""
     bare = (
-        ("drain", commands.drain, "Finish the round, and stop."),
-        ("pause", commands.pause, "Finish the inner steps under way, and train no more."),
-        ("resume", commands.resume, "Train again, from the next round on."),
+        ("drain", commands.drain, Drained, "Finish the round, and stop."),
+        ("pause", commands.pause, Paused, "Finish the inner steps under way, and train no more."),
+        ("resume", commands.resume, Paused, "Train again, from the next round on."),
     )
 
     async def approve(asked: Asked) -> Reply:
@@ -58,9 +59,10 @@ def command_routes(commands: Commands) -> tuple[Route, ...]:
                 Right.ADMIN,
                 _doing(command),
                 takes=Nothing,
+                tells=tells,
                 meaning=meaning,
             )
-            for name, command, meaning in bare
+            for name, command, tells, meaning in bare
         ),
         Route(
             "POST",
@@ -68,6 +70,7 @@ def command_routes(commands: Commands) -> tuple[Route, ...]:
             Right.ADMIN,
             approve,
             takes=Approval,
+            tells=Approved,
             meaning="Agree to a request about who votes.",
         ),
     )

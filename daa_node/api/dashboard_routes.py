@@ -44,5 +44,13 @@ def dashboard_routes(site: Site) -> tuple[Route, ...]:
     html = "text/html; charset=utf-8"
     return (
         Route("GET", "/", Right.NOTHING, answer, is_linked=True, gives=html, meaning=meaning),
-        Route("GET", "/dashboard/*", Right.NOTHING, answer, gives="*/*", meaning=meaning),
+        Route(
+            "GET",
+            "/dashboard/*",
+            Right.NOTHING,
+            answer,
+            may_lack=True,
+            gives="*/*",
+            meaning=meaning,
+        ),
     )

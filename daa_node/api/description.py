@@ -21,10 +21,12 @@ _REFUSALS = {
     "400": "The query or the body is not what this path takes.",
     "401": "There is no token, or a wrong one.",
     "403": "The token has not this right, or the page of another site asks.",
+    "404": "This node has no such thing: the text says why.",
     "409": "It cannot be done as things stand: the text says why.",
     "413": f"There is a body where none belongs, or one of more than {BODY_BYTES_MAX} bytes.",
     "415": "The body is not said to be application/json.",
     "421": "The Host is none of ours.",
+    "500": "The answer would be too large: ask `daa-node` for it.",
     "503": "There is no answer now: the text says why.",
 }
 
@@ -43,7 +45,7 @@ def description_route(routes: Sequence[Route]) -> Route:
 
 def described(routes: Sequence[Route]) -> dict[str, Any]:
     """The document."""
-    kinds = {route.takes for route in routes if route.takes is not None}
+    kinds = {kind for route in routes for kind in (route.takes, route.tells) if kind is not None}
     _, schemas = models_json_schema(
         [(kind, "validation") for kind in sorted(kinds, key=lambda kind: kind.__name__)],
         ref_template=f"{SCHEMAS}{{model}}",
@@ -80,7 +82,7 @@ def described(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    refused = ["400", "421", "403", "413", "503"]
+    refused = ["400", "421", "403", "413", "500", "503"]
     operation: dict[str, Any] = {
         "operationId": _id_of(route),
         "summary": route.meaning or f"{route.method} {route.path}",
@@ -94,6 +96,8 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["parameters"].append(rest)
     if route.right is not Right.NOTHING:
         refused.append("401")
+    if route.may_lack:
+        refused.append("404")
     if route.changes:
         refused.append("409")
     if route.takes is not None:
@@ -101,6 +105,8 @@ def _operation(route: Route) -> dict[str, Any]:
         schema = {"$ref": f"{SCHEMAS}{route.takes.__name__}"}
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
     schema_of = {"type": "object"} if route.gives == JSON else {"type": "string"}
+    if route.tells is not None:
+        schema_of = {"$ref": f"{SCHEMAS}{route.tells.__name__}"}
     operation["responses"] = {
         "200": {
             "description": "The answer.",

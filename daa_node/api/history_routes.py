@@ -7,6 +7,7 @@ from typing import Any
 import trio
 
 from daa_dag.ids import NodeId
+from daa_node.api.answers import Contributions, PastDecisions, PastRounds, PastSpans
 from daa_node.api.replies import said, told
 from daa_node.api.routes import Asked, Parameter, Route
 from daa_node.api.tokens import Right
@@ -63,11 +64,15 @@ def history_routes(store: HistoryStore | None, offload: Offload, me: NodeId) -> 
     async def contributions(_: Asked) -> Reply:
         return await read(lambda kept: {**kept.sums().as_told(me), "node_id": me.hex()})
 
-    return (
-        Route("GET", "/v1/history/rounds", Right.READ, rounds, ROUNDS),
-        Route("GET", "/v1/history/decisions", Right.READ, decisions, DECISIONS),
-        Route("GET", "/v1/history/spans", Right.READ, spans),
-        Route("GET", "/v1/contributions", Right.READ, contributions),
+    rows = (
+        ("/v1/history/rounds", rounds, ROUNDS, PastRounds, "Past rounds, by pages."),
+        ("/v1/history/decisions", decisions, DECISIONS, PastDecisions, "Past decisions, by pages."),
+        ("/v1/history/spans", spans, (), PastSpans, "What is told by the hour or the day."),
+        ("/v1/contributions", contributions, (), Contributions, "What each host has contributed."),
+    )
+    return tuple(
+        Route("GET", path, Right.READ, answer, params, tells=tells, may_lack=True, meaning=meaning)
+        for path, answer, params, tells, meaning in rows
     )
 
 

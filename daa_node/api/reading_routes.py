@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from daa_node.api.answers import Peers, Rounds, Status, ValidatorSet
 from daa_node.api.metrics import CONTENT_TYPE, Facts, Metrics
 from daa_node.api.replies import TEXT, replied, said, told
 from daa_node.api.routes import Asked, Route
@@ -62,18 +63,25 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
             meaning="Metrics in Prometheus' text format.",
         ),
         *(
-            Route("GET", f"/v1/{name}", Right.READ, answer, meaning=meaning)
-            for name, answer, meaning in (
-                ("status", _telling(sources.status), "How this node stands."),
-                ("peers", _telling(sources.peers), "Whom it knows, and how they stand with it."),
+            Route("GET", f"/v1/{name}", Right.READ, answer, tells=tells, meaning=meaning)
+            for name, answer, tells, meaning in (
+                ("status", _telling(sources.status), Status, "How this node stands."),
+                (
+                    "peers",
+                    _telling(sources.peers),
+                    Peers,
+                    "Whom it knows, and how they stand with it.",
+                ),
                 (
                     "rounds",
                     _telling_once(sources.rounds, sources.newest_round),
+                    Rounds,
                     "The newest rounds, as far as they are in memory.",
                 ),
                 (
                     "validators",
                     _telling(sources.validators),
+                    ValidatorSet,
                     "Who votes, and what is asked of the set.",
                 ),
             )

@@ -78,6 +78,8 @@ class Route:
     params: tuple[Parameter, ...] = ()
     is_linked: bool = False  # a page without secrets: a link elsewhere may lead a browser to it
     takes: type[BaseModel] | None = None  # what its body is, as JSON; None: it has no body
+    tells: type[BaseModel] | None = None  # what its answer holds, as JSON
+    may_lack: bool = False  # it answers 404 where this node has no such thing
     gives: str = JSON  # the media type of what it answers when nothing is wrong
     meaning: str = ""  # one sentence, for people who read the description
 

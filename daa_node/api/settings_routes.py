@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from daa_node.api.answers import SettingsChanged, SettingsTold
 from daa_node.api.handlers import SCHEMA_VERSION
 from daa_node.api.replies import told
 from daa_node.api.routes import Asked, Route
@@ -47,13 +48,21 @@ def settings_routes(settings: Settings) -> tuple[Route, ...]:
         return told({"schema_version": SCHEMA_VERSION, **answer})
 
     return (
-        Route("GET", "/v1/settings", Right.READ, read, meaning="Each setting, and its origin."),
+        Route(
+            "GET",
+            "/v1/settings",
+            Right.READ,
+            read,
+            tells=SettingsTold,
+            meaning="Each setting, and its origin.",
+        ),
         Route(
             "POST",
             "/v1/settings",
             Right.ADMIN,
             change,
             takes=Change,
+            tells=SettingsChanged,
             meaning="What a change of settings comes to and, if it is confirmed, that change.",
         ),
     )

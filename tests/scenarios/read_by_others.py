@@ -1,11 +1,13 @@
 """What a daemon tells monitoring programs, read by the readers that such programs are built on.
 
 Metrics come from its API as Prometheus scrapes them. Traces are lines of OTLP JSON, read into the
-messages that OpenTelemetry defines, whose reader refuses every field that it does not know.
+messages that OpenTelemetry defines, whose reader refuses every field that it does not know. The
+API's description is looked at by a validator of OpenAPI, and its answers by one of JSON Schema.
 """
 
 import base64
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from prometheus_client.metrics_core import Metric
@@ -20,23 +23,58 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daa_node.chronicle.traces import MARKS_MAX, SPAN_ID_BYTES, SPANS_MAX, TRACE_ID_BYTES
 from daa_node.cli.data_directory import DataDirectory
+from tests.daa_node.api.as_described import Described
 
 SCRAPE_S_MAX = 60.0  # of a machine that does a dozen other things
 # OTLP's JSON has ids in hex, where protobuf's own has bytes in base64: the one thing that differs.
 IDS = ("traceId", "spanId", "parentSpanId")
+UNENDING = ("/v1/events",)
 ATTRIBUTES_MAX, WORDS_MAX = 8, 1_000  # of a span; characters of a value
 
 
-def scraped(directory: Path, address: str) -> dict[str, Metric]:
-    """The families of one scrape, by name, with the token that reads."""
+@dataclass(frozen=True)
+class HttpAnswer:
+    """Of the API."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def read(directory: Path, address: str, path: str) -> HttpAnswer:
+    """What `path` answers to the token that reads."""
     token = (directory / "api-read.token").read_text().strip()
-    request = urllib.request.Request(
-        f"{address}metrics", headers={"Authorization": f"Bearer {token}"}
-    )
-    with urllib.request.urlopen(request, timeout=SCRAPE_S_MAX) as answer:
-        assert answer.headers.get_content_type() == "text/plain"
-        text = answer.read().decode()
+    headers = {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(address.rstrip("/") + path, headers=headers)
+    try:
+        answer = urllib.request.urlopen(request, timeout=SCRAPE_S_MAX)
+    except urllib.error.HTTPError as refused:
+        answer = refused
+    with answer:
+        return HttpAnswer(answer.status, answer.headers["Content-Type"], answer.read())
+
+
+def scraped(directory: Path, address: str) -> dict[str, Metric]:
+    """The families of one scrape, by name."""
+    answer = read(directory, address, "/metrics")
+    assert (answer.status, answer.content_type.partition(";")[0]) == (200, "text/plain")
+    text = answer.body.decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def check_described(directory: Path, address: str) -> set[str]:
+    """Each path that can be read answers as the daemon's own OpenAPI document says; those paths."""
+    document = json.loads(read(directory, address, "/openapi.json").body)
+    assert [str(fault) for fault in OpenAPIV31SpecValidator(document).iter_errors()] == []
+    described, paths = Described(document), set()
+    for path, operations in document["paths"].items():
+        if "get" not in operations or "{" in path or path in UNENDING:
+            continue
+        told = read(directory, address, path)
+        described.check("GET", path, told.status, told.content_type, told.body)
+        if told.status == 200:
+            paths.add(path)
+    return paths
 
 
 def sample_name(family: Metric) -> str:

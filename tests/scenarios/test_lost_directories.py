@@ -26,12 +26,23 @@ from tests.scenarios.little_cluster import (
     says,
     until,
 )
-from tests.scenarios.read_by_others import RoundSpans, check_round, sample_name, scraped, traced
+from tests.scenarios.read_by_others import (
+    RoundSpans,
+    check_described,
+    check_round,
+    sample_name,
+    scraped,
+    traced,
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 ROUNDS_FROZEN = 4
 WATCHED = "api: {listen: '127.0.0.1:0'}\ntraces: {file: true}\n"
+DESCRIBED = (
+    *("status", "peers", "rounds", "validators", "settings", "contributions"),
+    *("history/rounds", "history/decisions", "history/spans"),
+)
 DOC = Path(__file__).parents[2] / "docs/operator-api.md"
 
 
@@ -87,6 +98,15 @@ def test_metrics_of_the_four_are_read_by_prometheus_own_reader_and_documented(
         assert events["round_finalized"] >= status["height"]
     chain_id = cluster.genesis.chain_id.hex()
     assert told_by == {(node.node_id.hex(), chain_id) for node in cluster.nodes}
+
+
+def test_what_the_four_answer_is_what_their_api_says_of_itself(cluster: LittleCluster) -> None:
+    for node in cluster.nodes:
+        status = node.status()
+        assert status is not None
+        answered = check_described(node.directory, status["api"]["url"])
+        assert answered >= {"/readyz", "/metrics"}
+        assert answered >= {f"/v1/{name}" for name in DESCRIBED}
 
 
 def test_traces_of_the_four_are_read_by_opentelemetry_s_own_messages(

@@ -1,6 +1,5 @@
-"""An operator's desk over a node that stands still."""
+"""An operator's desk over a node that stands still, which answers as it is described."""
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,27 +10,50 @@ from daa_node.api.operator_desk import OperatorDesk, Transport
 from daa_node.api.reading_routes import Sources, reading_routes
 from daa_node.api.routes import Route
 from daa_node.api.tokens import Tokens
+from daa_node.wire.http_messages import Reply, Visit
+from tests.daa_node.api.as_described import described_by
 
 TOKENS = Tokens(read="1a" * 32, admin="2b" * 32)
 STATUS: Mapping[str, Any] = {
+    "schema_version": 1,
     "node_id": "aa" * 32,
+    "peer_id": "12D3KooWAlice",
     "chain_id": "cc" * 32,
+    "pid": 5,
     "trainer_pid": 7,
+    "addresses": [],
+    "reachability": {"reach": "direct"},
+    "gateway": None,
+    "api": None,
+    "calibration": None,
+    "part": "validator",
     "phase": "training",
     "paused": False,
+    "never_trains": False,
     "round": 5,
     "height": 4,
+    "vertex_id": "dd" * 32,
+    "model_root": "ee" * 32,
     "loss_nats": 2.25,
     "alarm": None,
     "storage": {"chain_bytes": 1000, "work_bytes": 200, "bytes_max": None, "level": "room"},
+    "copies": {"wanted": 3, "states": []},
     "damaged": [],
+    "repaired": [],
     "validators": {"reachable": 3, "total": 4, "quorum": 3, "stake": 4},
     "trainers": {"reachable": 0, "total": 0},
+    "waiting": None,
+    "decisions": [{"decision": "train", "reason": "round 5 is open"}],
     "bytes_sent": 123,
     "bytes_received": 456,
+    "link": None,
     "done": False,
+    "ended_because": None,
     "anon_rss_bytes": 9_000_000,
 }
+
+
+LISTS: Mapping[str, Any] = {"validators": [], "waiting": [], "asked": [], "dropped": []}
 
 
 def facts(**more: Any) -> Facts:
@@ -47,20 +69,25 @@ def facts(**more: Any) -> Facts:
     return Facts(**{**told, **more})
 
 
-def strict_json(body: bytes) -> Any:
-    """As a browser reads it: NaN and infinities are no JSON."""
+class CheckedDesk(OperatorDesk):
+    """One whose every answer is held against the document that describes its routes."""
 
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
+    def __init__(self, tokens: Tokens, routes: tuple[Route, ...], *more: Any) -> None:
+        super().__init__(tokens, routes, *more)
+        self._described = described_by(routes)
 
-    return json.loads(body, parse_constant=refuse)
+    async def answer(self, visit: Visit) -> Reply:
+        reply = await super().answer(visit)
+        path, kind = visit.target.partition("?")[0], dict(reply.headers).get("Content-Type", "")
+        self._described.check(visit.method, path, reply.status, kind, reply.body)
+        return reply
 
 
 async def _status() -> Mapping[str, Any]:
     return STATUS
 
 
-async def _peers() -> Mapping[str, Any]:
+async def no_peers() -> Mapping[str, Any]:
     return {"schema_version": 1, "peers": []}
 
 
@@ -69,11 +96,14 @@ async def _rounds() -> Mapping[str, Any]:
 
 
 async def _validators() -> Mapping[str, Any]:
-    return {"schema_version": 1, "epoch": 0, "validators": [], "waiting": [], "asked": []}
+    return {"schema_version": 1, "epoch": 0, "epoch_rounds": 7, "quorum": 3, "stake": 4, **LISTS}
 
 
 async def _facts() -> Facts:
     return facts()
+
+
+DONE: Mapping[str, Any] = {"draining": True, "paused": False, "id": "ab" * 32}
 
 
 class Done:
@@ -86,7 +116,7 @@ class Done:
         def doing(name: str) -> Any:
             async def command(request: Mapping[str, Any]) -> Mapping[str, Any]:
                 self.asked.append((name, request))
-                return {"schema_version": 1, "done": name}
+                return {"schema_version": 1, "done": name, **DONE}
 
             return command
 
@@ -97,20 +127,20 @@ def operator_desk(
     port: Callable[[], int] = lambda: 9180,
     why_not_ready: Callable[[], str | None] = lambda: None,
     hosts: tuple[str, ...] = (),
-    peers: Any = _peers,
+    peers: Any = no_peers,
     more: tuple[Route, ...] = (),
     audit: Callable[[Deed], None] = lambda _: None,
     done: Done | None = None,
     transport: Transport = Transport.PLAIN,
 ) -> OperatorDesk:
     """`more`: rows beside those of every node."""
-    return OperatorDesk(
+    return CheckedDesk(
         TOKENS, rows(peers, why_not_ready, done, more), port, audit, hosts, transport
     )
 
 
 def rows(
-    peers: Any = _peers,
+    peers: Any = no_peers,
     why_not_ready: Callable[[], str | None] = lambda: None,
     done: Done | None = None,
     more: tuple[Route, ...] = (),

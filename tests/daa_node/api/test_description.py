@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from daa_node.api.description import description_route
 from daa_node.api.event_stream import EventStream
@@ -26,7 +27,8 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 async def _settings(*_: Any) -> Mapping[str, Any]:
-    return {"settings": []}
+    changed = {"confirmed": False, "diff": [], "needs_restart": []}
+    return {"file": "config.yaml", "digest": "d" * 64, "settings": [], **changed}
 
 
 async def _page(_: Asked) -> Reply:
@@ -86,6 +88,15 @@ def asked_as_told(path: str, method: str, operation: Mapping[str, Any], token: s
         has_body=kind is not None,
         authorization=f"Bearer {token}" if token else "",
     )
+
+
+async def test_others_find_nothing_wrong_with_it() -> None:
+    told = await document()
+    validator = OpenAPIV31SpecValidator(told)
+    assert [str(fault) for fault in validator.iter_errors()] == []
+    del told["paths"]["/v1/status"]["get"]["responses"]
+    told["paths"]["/v1/peers"]["get"]["parameters"] = [{"name": "x", "in": "nowhere"}]
+    assert not OpenAPIV31SpecValidator(told).is_valid()
 
 
 async def test_each_row_is_in_it_and_nothing_else() -> None:

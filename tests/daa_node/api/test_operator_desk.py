@@ -16,7 +16,8 @@ from daa_node.api.replies import POLICY, told
 from daa_node.api.routes import Asked, Parameter, Route
 from daa_node.api.tokens import Right
 from daa_node.wire.http_messages import Reply, Visit
-from tests.daa_node.api.operator_desks import TOKENS, facts, operator_desk, strict_json
+from tests.daa_node.api.operator_desks import TOKENS, facts, no_peers, operator_desk
+from tests.daa_node.api.strict_json import strict_json
 
 READ, ADMIN = f"Bearer {TOKENS.read}", f"Bearer {TOKENS.admin}"
 PATHS = ("/readyz", "/metrics", "/v1/status", "/v1/peers", "/v1/rounds", "/v1/validators")
@@ -63,11 +64,12 @@ async def test_who_has_no_token_learns_nothing_not_even_which_paths_there_are(
 async def test_a_number_that_is_none_is_told_as_one_that_is_not_known() -> None:
     async def peers() -> Mapping[str, Any]:
         inf, nan = float("inf"), float("nan")
-        return {"a": nan, "rows": [{"b": -inf, "c": (1.5, inf)}], "d": True, "e": "NaN"}
+        rows = [{"b": -inf, "c": (1.5, inf)}]
+        return {**await no_peers(), "a": nan, "rows": rows, "d": True, "e": "NaN"}
 
     body = (await ask("/v1/peers", operator_desk(peers=peers))).body
     expected = {"a": None, "rows": [{"b": None, "c": [1.5, None]}], "d": True, "e": "NaN"}
-    assert strict_json(body) == expected
+    assert strict_json(body) == {**await no_peers(), **expected}
 
 
 @pytest.mark.parametrize("target", ["/livez", "/v1/status", "/none", "/livez?a"])
@@ -98,7 +100,7 @@ async def test_the_rounds_are_made_into_an_answer_once_for_all_until_there_is_an
 
     sources = Sources(nothing, nothing, rounds, nothing, lambda: None, no_facts, lambda: newest[0])
     (row,) = (row for row in reading_routes(sources) if row.path == "/v1/rounds")
-    desk = operator_desk(more=(replace(row, path="/some"),))
+    desk = operator_desk(more=(replace(row, path="/some", tells=None),))
     first = await ask("/some", desk)
     assert (await ask("/some", desk)).body is first.body
     newest[0] = 2

@@ -11,7 +11,8 @@ import trio.testing
 
 from daa_node.api.public_desk import FRESH_S, PublicDesk
 from daa_node.wire.http_messages import Reply, Visit
-from tests.daa_node.api.operator_desks import STATUS, strict_json
+from tests.daa_node.api.operator_desks import STATUS
+from tests.daa_node.api.strict_json import strict_json
 
 SECRETS: Mapping[str, Any] = {
     "peer_id": "12D3KooWsecret",

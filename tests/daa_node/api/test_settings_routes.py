@@ -16,13 +16,13 @@ DIGEST = "d" * 64
 
 def desk_of(asked: list[Any]) -> OperatorDesk:
     async def told() -> Mapping[str, Any]:
-        return {"digest": DIGEST, "settings": []}
+        return {"file": "config.yaml", "digest": DIGEST, "settings": []}
 
     async def change(
         changes: Mapping[str, int | float | None], digest: str, confirm: bool
     ) -> Mapping[str, Any]:
         asked.append((changes, digest, confirm))
-        return {"diff": [], "confirmed": confirm}
+        return {"digest": DIGEST, "diff": [], "confirmed": confirm, "needs_restart": []}
 
     return operator_desk(more=settings_routes(Settings(told, change)))
 
