@@ -37,6 +37,14 @@ class LimitsConfig(BaseModel):
     )
 
 
+class WorkersConfig(BaseModel):
+    """What their operators let their machines train: as in a node's settings, under `trainer`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    contribute: bool = Field(True, description="trainer.contribute; false: it never trains")
+
+
 class NodesConfig(BaseModel):
     """Some nodes that are alike."""
 
@@ -52,6 +60,7 @@ class NodesConfig(BaseModel):
     up_mbit_s: float | None = Field(None, gt=0, description="of its access link; None: topology's")
     down_mbit_s: float | None = Field(None, gt=0, description="as up_mbit_s")
     limits: LimitsConfig | None = Field(None, description="below what the link bears; of daemons")
+    trainer: WorkersConfig = Field(WorkersConfig(), description="of daemons that vote")
     nat: Nat | None = Field(None, description="what each of them is behind; None: the internet")
     relay: bool = Field(False, description="whether its daemons relay for who cannot be dialled")
 
@@ -76,3 +85,10 @@ def misplaced(classes: Sequence[NodesConfig], fidelity: str) -> Iterator[tuple[i
                 yield number, key, said
         if group.limits is not None and fidelity == "heap":
             yield number, "limits", "`limits` are settings of daemons, of which the heap has none"
+        if group.trainer.contribute:
+            continue
+        if fidelity == "heap":
+            yield number, "trainer", "`trainer` is a setting of daemons, of which the heap has none"
+        elif group.role != "validator":
+            said = f"a class with `role: {group.role}` has nothing to do where it never trains"
+            yield number, "trainer", said

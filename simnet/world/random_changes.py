@@ -105,14 +105,15 @@ def shortfall(scenario: Scenario, nodes: Collection[int]) -> tuple[int, int, int
 
 
 def too_few_to_merge(scenario: Scenario, nodes: Collection[int]) -> tuple[int, int, int] | None:
-    """How many are members, of how many, and how many contributions a merge takes; None if enough.
+    """How many members train, of how many, and how many contributions a merge takes; None: enough.
 
     A few that are heavy can be a quorum, and then make blocks and no checkpoints.
     """
     updates = scenario.work.updates
     for stakes in committees(scenario):
         needed = 2 * updates.f_agg_among(len(stakes)) + 1
-        count = sum(node in nodes for node, _ in stakes)
+        training = [node for node in nodes if scenario.group_of(node).trainer.contribute]
+        count = sum(node in training for node, _ in stakes)
         if count < needed:
             return count, len(stakes), needed
     return None

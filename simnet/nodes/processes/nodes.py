@@ -94,7 +94,7 @@ def _settings(listen: str, announce: str | None, dials: list[str], group: NodesC
         f"  relay: {json.dumps(group.relay)}\n"
         f"{_limits(group)}"
         f"enroll: {json.dumps(group.role == 'newcomer')}\n"
-        "trainer: {device: cpu}\n"
+        f"trainer: {{device: cpu, contribute: {json.dumps(group.trainer.contribute)}}}\n"
         f"log: {{file_bytes_max: {LOG_BYTES_MAX}}}\n"
     )
 

@@ -99,7 +99,8 @@ class Cluster:
             )
         ]
         for machine in self.machines:
-            machine.limits = scenario.group_of(machine.number).limits
+            group = scenario.group_of(machine.number)
+            machine.limits, machine.trains = group.limits, group.trainer.contribute
         # Further machines under a liar's key, by its number; they share its power and its links.
         self._twins = {
             n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]

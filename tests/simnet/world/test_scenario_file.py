@@ -95,6 +95,16 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "nodes.0.limits: `limits` are settings of daemons",
         ),
         (
+            "fidelity: heap\nwork: {kind: gossip}\nnodes: [{trainer: {contribute: false}}]\n",
+            "4:10:",
+            "nodes.0.trainer: `trainer` is a setting of daemons",
+        ),
+        (
+            "nodes: [{count: 3}, {count: 1, role: trainer, trainer: {contribute: false}}]\n",
+            "2:47:",
+            "nodes.1.trainer: a class with `role: trainer` has nothing to do",
+        ),
+        (
             "fidelity: process\nchanges: [{kind: leave, at_s: 1, node: 1}]\n",
             "1:1:",
             "`changes` take `fidelity: light` or `trio`",

@@ -63,6 +63,13 @@ def test_a_class_has_its_own_limits_in_its_settings(tmp_path: Path) -> None:
     assert told == [False, True]
 
 
+def test_a_class_that_never_trains_has_that_in_its_settings(tmp_path: Path) -> None:
+    nodes = [{"count": 3}, {"name": "light", "count": 1, "trainer": {"contribute": False}}]
+    natures = made(scenario(nodes=nodes), tmp_path)
+    told = ["contribute: true}" in settings_of(nature) for nature in natures]
+    assert told == [True, True, True, False]
+
+
 def settings_of(nature: Nature) -> str:
     return (nature.directory / "config.yaml").read_text()
 

@@ -14,13 +14,21 @@ WINDOW_S = 6.0
 
 
 def run(
-    simnet_cluster: RunCluster, script: Callable[[Cluster], Awaitable[None]], rounds: int
+    simnet_cluster: RunCluster,
+    script: Callable[[Cluster], Awaitable[None]],
+    rounds: int,
+    lights: int = 0,
 ) -> Outcome:
+    """`lights`: the first of the four, who never train."""
+    groups = [
+        {"name": "light", "count": lights, "trainer": {"contribute": False}},
+        {"name": "validator", "count": 4 - lights},
+    ]
     scenario = Scenario.model_validate(
         {
             "name": "never-train",
             "duration_s": 600,
-            "nodes": [{"name": "validator", "count": 4}],
+            "nodes": [group for group in groups if group["count"]],
             "topology": {"preset": "regional"},
             "work": {"rounds": rounds, "inner_steps_max": 10, "window_s": WINDOW_S},
         }
@@ -38,7 +46,6 @@ def test_one_that_never_trains_certifies_is_not_waited_for_and_catches_up(
     simnet_cluster: RunCluster,
 ) -> None:
     async def script(cluster: Cluster) -> None:
-        cluster.machines[0].trains = False
         cluster.start()
         assert await cluster.until_height(2, 60)
         cluster.kill(0)
@@ -57,7 +64,7 @@ def test_one_that_never_trains_certifies_is_not_waited_for_and_catches_up(
         assert light["node_id"] == cluster.machines[0].node_id.hex()
         assert light["health"]["level"] != "low"
 
-    run(simnet_cluster, script, rounds=10)
+    run(simnet_cluster, script, rounds=10, lights=1)
 
 
 def test_where_nobody_trains_rounds_are_aborted_until_enough_do(

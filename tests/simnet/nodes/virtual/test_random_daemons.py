@@ -283,6 +283,9 @@ def test_who_asks_for_more_liars_than_are_survived_is_told_so_unless_it_is_meant
 UNEQUAL = [{"count": 2, "stake": 3}, {"name": "light", "count": 2}]
 
 
+LIGHT = {"name": "light", "trainer": {"contribute": False}}
+
+
 @pytest.mark.parametrize(
     ("changes", "count"),
     [
@@ -290,6 +293,8 @@ UNEQUAL = [{"count": 2, "stake": 3}, {"name": "light", "count": 2}]
         ({"checks": {"core": [0, 1]}}, 2),
         ({"adversaries": [{"kind": "withholder", "nodes": [3]}]}, None),
         ({"checks": {"core": [0, 1, 2]}}, None),
+        ({"nodes": [{"count": 2}, LIGHT | {"count": 2}]}, 2),
+        ({"nodes": [{"count": 3}, LIGHT | {"count": 1}]}, None),
     ],
 )
 def test_a_few_heavy_nodes_are_a_quorum_and_too_few_to_merge(
