@@ -12,9 +12,9 @@ READY := .venv/.ready
 ALONE := tests/alone
 # What needs Chromium and the built page.
 BROWSER := tests/browser
-# The page: from PAGE, with the program that it shares with the daemon, into the Python package.
+# The page: from PAGE, with the program that it shares with the daemon, into a Python package of its own.
 PAGE := wasm_worker
-SITE := daa_node/gateway/site
+SITE := $(PAGE)/daa_compute_page/site
 NODE_MODULES := $(PAGE)/node_modules/.package-lock.json
 PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts)) $(addprefix daa_node/spot_checks/,pieces.py recompute.py) \
 	$(shell find $(addprefix $(PAGE)/,src kernels public vendor) -type f)
@@ -108,10 +108,11 @@ lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/vermin --quiet --target=3.11- --no-tips daa_dag daa_consensus daa_node simnet
 	@$(BIN)/lint-imports --no-logo
 
-# By hand: what needs a daemon beside it, or a directory. Each of these says how it is run.
-BY_HAND := $(addprefix benchmarks/,api_crowd.py history.py scrape_metrics.py)
+# By hand: what needs a daemon beside it, a directory, or the network. Each of these says how it is run.
+BY_HAND := $(addprefix benchmarks/,api_crowd.py base_wheels.py history.py scrape_metrics.py)
 
 bench: $(READY)
 	@for file in $(filter-out $(BY_HAND),$(wildcard benchmarks/*.py)); do \
@@ -133,7 +134,7 @@ docs-serve: $(READY)
 	@PYTHONPATH=. $(BIN)/python -m mkdocs serve --strict --dev-addr 127.0.0.1:$(or $(DOCS_PORT),8000)
 
 clean:
-	rm -rf .venv demo-data build dist $(SITE) $(BOARD) $(addprefix $(PAGE)/,node_modules build) $(addprefix $(DASHBOARD)/,node_modules build) *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo-data build dist $(SITE) $(BOARD) $(addprefix $(PAGE)/,node_modules build) $(addprefix $(DASHBOARD)/,node_modules build) *.egg-info $(PAGE)/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -1,9 +1,12 @@
-"""Builds both pages into the package, where there is Node.js to build them; all else is in
+"""Builds the dashboard into the package, where there is Node.js to build it; all else is in
 pyproject.toml.
 
-A wheel or an sdist from a checkout has the pages, whatever builds it. Without Node.js it is built
-all the same, with the pages that lie there or none, and its daemons say what is missing. A page
-that cannot be built stops it. An sdist brings the pages, not what they are built from.
+A wheel or an sdist from a checkout has the dashboard, whatever builds it. Without Node.js it is
+built all the same, with the dashboard that lies there or none, and its daemons say what is missing.
+One that cannot be built stops it. An sdist brings the dashboard, not what it is built from.
+
+The page for volunteers is large, and few nodes serve it: it is a package of its own, built in
+wasm_worker/.
 """
 
 import shutil
@@ -15,23 +18,18 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
-SITES = {
-    "page": ("wasm_worker", Path("daa_node/gateway/site")),
-    "dashboard": ("dashboard", Path("daa_node/api/dashboard")),
-}
+DASHBOARD = Path("daa_node/api/dashboard")
 
 
-def make_pages() -> None:
+def make_dashboard() -> None:
     """Raises SystemExit, after what went wrong was told."""
-    goals = [goal for goal, (of, _) in SITES.items() if (ROOT / of / "package.json").exists()]
-    if not goals:
+    if not (ROOT / "dashboard/package.json").exists():
         return
     if shutil.which("make") is None or make("page-tools") != 0:
-        print("no tools to build the pages with: the package is built without making them anew")
+        print("no tools to build the dashboard with: the package has what lies there")
         return
-    for goal in goals:
-        if make(goal) != 0:
-            raise SystemExit(f"the {goal} could not be built: see above")
+    if make("dashboard") != 0:
+        raise SystemExit("the dashboard could not be built: see above")
 
 
 def make(goal: str) -> int:
@@ -39,14 +37,13 @@ def make(goal: str) -> int:
 
 
 class BuildPy(build_py):
-    """An editable install has the pages of its checkout, when that has them."""
+    """An editable install has the dashboard of its checkout, when that has it."""
 
     def run(self) -> None:
         if not self.editable_mode:
-            make_pages()
-            for _, site in SITES.values():
-                # setuptools never removes what an earlier build left there
-                shutil.rmtree(Path(self.build_lib) / site, ignore_errors=True)
+            make_dashboard()
+            # setuptools never removes what an earlier build left there
+            shutil.rmtree(Path(self.build_lib) / DASHBOARD, ignore_errors=True)
         super().run()
 
 
@@ -54,7 +51,7 @@ class Sdist(sdist):
     """What is installed from it needs no Node.js."""
 
     def run(self) -> None:
-        make_pages()
+        make_dashboard()
         super().run()
 
 

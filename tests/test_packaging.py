@@ -1,7 +1,8 @@
 """What packaging/ promises: nobody is root, a node writes its own data and nothing else, and what
 supervises it can tell whether it lives, and lets it drain.
 
-Neither image nor cluster is made here. What they start is run by hand below, without containers.
+Neither image nor cluster is made here: hadolint reads the Dockerfile, and the manifests are held
+against the schemas of Kubernetes. What they start is run by hand below, without containers.
 """
 
 import os
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -28,6 +30,8 @@ COMPOSE = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
 MANIFESTS = list(yaml.safe_load_all((PACKAGING / "kubernetes.yaml").read_text()))
 NODES = {name: it for name, it in COMPOSE["services"].items() if name.startswith("node")}
 DRAINED_S_LEAST = DRAIN_S_MAX + LINGER_S_MAX + 30  # and a state is written
+# the oldest and the newest whose schema is at hand
+KUBERNETES = ("1.25", "1.37")
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 
 
@@ -78,6 +82,43 @@ def test_the_image_has_the_torch_that_is_tested_and_what_a_wheel_is_built_of() -
     assert {f"!{name}" for name in wanted} <= set(lets_in)
     for copied in re.findall(r"packaging/\S+", "".join(instructions("COPY"))):
         assert os.access(ROOT / copied, os.X_OK)
+
+
+def linted(dockerfile: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), "--no-color", "-"],
+        input=dockerfile,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    assert linted(DOCKERFILE).stdout == ""
+    spoiled = DOCKERFILE.replace(" --no-install-recommends", "")
+    assert "DL3015" in linted(spoiled).stdout
+
+
+def test_the_image_is_built_for_the_processor_or_for_a_cuda() -> None:
+    """And has the page, where the checkout has one; neither Node.js nor make is in its context."""
+    assert instructions("ARG") == ["TORCH=cpu"]
+    assert instructions("ARG")[0].partition("=")[0] in re.findall(r"whl/\$(\w+)", DOCKERFILE)
+    lets_in = (PACKAGING / "Dockerfile.dockerignore").read_text().splitlines()
+    for name in ("daa_compute_page", "pyproject.toml", "setup.py", "LICENSE"):
+        assert f"!wasm_worker/{name}" in lets_in
+        assert (ROOT / "wasm_worker" / name).exists()
+    assert "wasm_worker/daa_compute_page/site" in DOCKERFILE
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: str(manifest["kind"]))
+def test_kubernetes_takes_each_manifest_and_no_misspelt_one(manifest: Any, version: str) -> None:
+    assert kubernetes_validate.validate(manifest, version, strict=True) == version
+    misspelt = {**manifest, "spec": {**manifest["spec"], "selectors": {}}}
+    with pytest.raises(kubernetes_validate.ValidationError, match="selectors"):
+        kubernetes_validate.validate(misspelt, version, strict=True)
 
 
 def test_each_container_of_compose_is_shut() -> None:

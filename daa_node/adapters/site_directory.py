@@ -1,14 +1,46 @@
-"""The built files of the two pages, as a source tree or an installed package has them."""
+"""The built files of the two pages, as a source tree or an installed package has them.
 
+The volunteers' page is a distribution of its own: it is larger than this one, and only gateways
+serve it.
+"""
+
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
-from daa_node import api, gateway
+from daa_node import api
 from daa_node.wire.limits import MIB
 
-SITE = Path(gateway.__file__).parent / "site"  # where `make page` puts what it builds
-DASHBOARD = Path(api.__file__).parent / "dashboard"  # and `make dashboard`
+PAGE = "daa_compute_page"
 FILES_MAX = 1_000
 BYTES_MAX = 64 * MIB  # they stay in memory: a page of 20 MB, and its compressed twins
+
+
+def find_page(ours: Path) -> Path:
+    """Where the page for volunteers is, or would be: nothing may be there.
+
+    `ours`: where this package lies. In a source tree it is what `make page` has put there, else
+    what is installed. A page of another version computes other bits: that is as good as none.
+    """
+    built = ours / "wasm_worker" / PAGE / "site"
+    if built.parent.is_dir():
+        return built
+    found = find_spec(PAGE)
+    if found is None or found.origin is None or _version(PAGE) != _version("daa_compute"):
+        return built
+    return Path(found.origin).parent / "site"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+_ROOT = Path(api.__file__).parents[2]
+SITE = find_page(_ROOT)
+DASHBOARD = _ROOT / "daa_node/api/dashboard"  # where `make dashboard` puts what it builds
 
 
 def read_site(directory: Path) -> dict[str, bytes]:

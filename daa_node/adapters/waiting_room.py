@@ -96,7 +96,7 @@ def network_of(host: str | None) -> str:
         address = ipaddress.ip_address(host or "")
     except ValueError:
         return host or ""
-    if address.version == 4:
+    if isinstance(address, ipaddress.IPv4Address):
         return str(address)
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)

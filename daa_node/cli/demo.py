@@ -92,7 +92,8 @@ def check_page(site: Path, port: int) -> None:
         raise UserError(f"--browser: the page cannot be read: {fault}") from None
     if version is None:
         raise UserError(
-            "--browser: the page is not built: run `make page` in the source tree, with Node.js"
+            "--browser: there is no page for volunteers of this version: install it with "
+            '`pip install "daa-compute[gateway]"` (in a source tree: `make page`, with Node.js)'
         )
     try:
         socket.create_server(("127.0.0.1", port)).close()

@@ -26,8 +26,9 @@ from daa_node.wire.protocols import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 SCHEMA_VERSION = 1
 FRESH_S = 1.0  # what /gateway.json tells is made once a second, whoever asks
 WITHOUT_PAGE = (
-    "This daemon runs without the page. Build it in the source tree with `make page`, which needs "
-    "Node.js, and start the daemon again.\n"
+    "This daemon runs without the page for volunteers. Install that of its version with "
+    '`pip install "daa-compute[gateway]"` (in a source tree: `make page`, which needs Node.js), '
+    "and start the daemon again.\n"
 )
 # Any port: what rebinds a name cannot choose ours, and a person may forward another one to it.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?")

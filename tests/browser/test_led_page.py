@@ -13,7 +13,7 @@ from tests.browser.site_server import serving
 from tests.wasm_worker.known_answers import known_answers
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "daa_node/gateway/site"
+SITE = ROOT / "wasm_worker/daa_compute_page/site"
 FAKES = ROOT / "wasm_worker/test/fakes"
 VISIT_S_MAX = 600
 

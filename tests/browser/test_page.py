@@ -27,7 +27,7 @@ from tests.daa_node.spot_checks.test_recompute import relative_l2, torch_gradien
 from tests.wasm_worker.known_answers import known_answers, piece
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "daa_node/gateway/site"
+SITE = ROOT / "wasm_worker/daa_compute_page/site"
 PAYLOAD_BYTES_MAX = 20_000_000
 VISIT_S_MAX = 300
 LARGE_PARAMETERS = 132_736

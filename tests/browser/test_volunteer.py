@@ -20,7 +20,7 @@ from tests.daa_node.cli.test_volunteers import CHECKED
 pytestmark = pytest.mark.usefixtures("warm")
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "daa_node/gateway/site"
+SITE = ROOT / "wasm_worker/daa_compute_page/site"
 PAYLOAD_BYTES_MAX = 20_000_000
 VISIT_S_MAX = 400
 

@@ -1,9 +1,11 @@
-"""A wheel brings the page where it could be built, and does without it elsewhere."""
+"""The wheels: the base one stays small, with the dashboard where it could be built; the page for
+volunteers is one of its own, which gateways take."""
 
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -11,35 +13,60 @@ from pathlib import Path
 import pytest
 
 from tests.daa_node.cli.test_daemon import network, running, until
+from tests.test_base_wheels import BASE_BYTES_MAX, measured
 
 ROOT = Path(__file__).parents[2]
-SITE, DASHBOARD = "daa_node/gateway/site/", "daa_node/api/dashboard/"
+PAGE, DASHBOARD = Path("daa_compute_page/site"), Path("daa_node/api/dashboard")
 OURS = ("daa_dag", "daa_consensus", "daa_node", "simnet", "configs", "wasm_worker")
 FILES = ("Makefile", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__", "*.egg-info")
 
 
-def checkout(folder: Path, *, site: bool) -> Path:
-    """What of this tree a wheel is built from, with or without the pages built in it."""
-    pages = [] if site else ["site", "dashboard"]
-    left_out = [".*", "node_modules", "build", "__pycache__", *pages]
+def checkout(folder: Path, *, pages: bool) -> Path:
+    """What of this tree is packed, with or without the pages built in it."""
     for name in OURS:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(*left_out))
-    for name in FILES:
-        shutil.copy(ROOT / name, folder)
+        shutil.copytree(ROOT / name, folder / name, ignore=LEFT_OUT)
+    for file in FILES:
+        shutil.copy(ROOT / file, folder)
+    if not pages:
+        shutil.rmtree(folder / "wasm_worker" / PAGE, ignore_errors=True)
+        shutil.rmtree(folder / DASHBOARD, ignore_errors=True)
     return folder
 
 
-def wheel_of(tree: Path) -> Path:
-    """Built there and unpacked."""
+def sdist_of(project: Path) -> Path:
+    """Made there, as any tool that builds has it made."""
+    code = "from setuptools import build_meta; build_meta.build_sdist('dist')"
+    subprocess.run([sys.executable, "-c", code], cwd=project, check=True)
+    (made,) = (project / "dist").glob("*.tar.gz")
+    return made
+
+
+def wheel_of(project: Path) -> Path:
+    """Of a source tree, or of an sdist; it lies beside it."""
     options = ["-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    into = project.parent / f"wheel-of-{project.name}"
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", tree / "dist", tree],
-        check=True,
+        [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", into, project], check=True
     )
-    (wheel,) = (tree / "dist").glob("*.whl")
+    (wheel,) = into.glob("*.whl")
+    return wheel
+
+
+def unpack(wheel: Path, into: Path) -> set[Path]:
     with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(tree / "unpacked")
-    return tree / "unpacked"
+        packed.extractall(into)
+        return {Path(name) for name in packed.namelist() if not name.endswith("/")}
+
+
+def files_below(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+
+
+def leave_stale_file(folder: Path) -> None:
+    """Of an earlier build, which setuptools would pack again."""
+    (folder / "assets").mkdir(parents=True)
+    (folder / "assets/of-an-earlier-build.js").touch()
 
 
 @pytest.fixture
@@ -51,19 +78,30 @@ def without_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tools))
 
 
-def test_the_page_of_a_wheel_is_whole_and_served(
+def test_the_base_is_small_and_a_gateway_serves_the_page_of_the_other_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_node: None
 ) -> None:
-    tree = checkout(tmp_path / "tree", site=True)
-    stale = tree / "build/lib" / SITE / "assets/of-an-earlier-build.js"
-    stale.parent.mkdir(parents=True)
-    stale.touch()
-    installed = wheel_of(tree)
-    built = {path.relative_to(tree / SITE) for path in (tree / SITE).rglob("*")}
-    assert {path.relative_to(installed / SITE) for path in (installed / SITE).rglob("*")} == built
-    assert (installed / DASHBOARD / "index.html").exists()
-    assert Path("pyodide/pyodide.asm.wasm.br") in built
-    (installed / SITE / "told.txt").write_text("by the page of the wheel")
+    tree, installed = checkout(tmp_path / "tree", pages=True), tmp_path / "installed"
+    leave_stale_file(tree / "build/lib" / DASHBOARD)
+    base = wheel_of(tree)
+    ours = unpack(base, installed)
+    assert base.stat().st_size + sum(one.size_bytes for one in measured()) < BASE_BYTES_MAX
+    assert {path for path in ours if DASHBOARD in path.parents} == {
+        DASHBOARD / path for path in files_below(tree / DASHBOARD)
+    }
+    assert not {path for path in ours if "daa_compute_page" in path.parts}
+
+    with tarfile.open(sdist_of(tree / "wasm_worker")) as packed:
+        packed.extractall(tmp_path / "sdist", filter="data")
+    (unpacked,) = (tmp_path / "sdist").iterdir()
+    leave_stale_file(unpacked / "build/lib" / PAGE)
+    theirs = unpack(wheel_of(unpacked), installed)
+    pages = {path.relative_to(PAGE) for path in theirs if PAGE in path.parents}
+    assert pages == files_below(tree / "wasm_worker" / PAGE)
+    assert Path("pyodide/pyodide.asm.wasm.br") in pages
+    assert any(path.name == "LICENSE" for path in theirs)
+
+    (installed / PAGE / "told.txt").write_text("by the page of the wheel")
     monkeypatch.chdir(tmp_path)  # Python looks there first
     monkeypatch.setenv("PYTHONPATH", str(installed))
     (node,) = network(tmp_path, 1)
@@ -77,8 +115,13 @@ def test_the_page_of_a_wheel_is_whole_and_served(
             assert json.load(answer)["site"]
 
 
-def test_without_node_a_wheel_is_built_without_the_page(tmp_path: Path, without_node: None) -> None:
-    installed = wheel_of(checkout(tmp_path / "tree", site=False))
-    assert (installed / "daa_node/wire/page_files.py").exists()
-    assert not (installed / SITE).exists()
-    assert not (installed / DASHBOARD).exists()
+def test_without_node_the_base_is_built_without_dashboard_and_no_page_is_packed(
+    tmp_path: Path, without_node: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tree = checkout(tmp_path / "tree", pages=False)
+    ours = unpack(wheel_of(tree), tmp_path / "installed")
+    assert Path("daa_node/wire/page_files.py") in ours
+    assert not {path for path in ours if DASHBOARD in path.parents}
+    with pytest.raises(subprocess.CalledProcessError):
+        wheel_of(tree / "wasm_worker")
+    assert "there is no page to pack: `make page` builds it" in capfd.readouterr().err

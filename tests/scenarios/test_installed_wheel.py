@@ -1,12 +1,14 @@
 """A wheel needs no checkout: two nodes of it, in an environment of its own, train and verify.
 
+It is built from an sdist, which needs none either.
+
 And one without torch verifies what they have made.
 
 The dependencies are those that this test runs with; the packages are the wheel's alone.
 """
 
-import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.test_wheel import checkout
+from tests.browser.test_wheel import checkout, sdist_of
 from tests.daa_node.cli.bare_environment import bare_environment
 from tests.daa_node.cli.test_daemon import STARTED_S, network, status
 
@@ -27,11 +29,15 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where its programs are; no test runs in the checkout, or finds it by a variable."""
-    tree, place = checkout(tmp_path / "tree", site=False), tmp_path / "venv"
+    tree, place = checkout(tmp_path / "tree", pages=False), tmp_path / "venv"
     tools = tmp_path / "tools"  # without make, and so without the page
     tools.mkdir()
-    built = ["wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(tree)]
-    subprocess.run([*PIP, *built], check=True, env={**os.environ, "PATH": str(tools)})
+    with monkeypatch.context() as poor:
+        poor.setenv("PATH", str(tools))
+        source = str(sdist_of(tree).rename(tmp_path / "source.tar.gz"))
+        shutil.rmtree(tree)  # the sdist has all that it takes
+        built = ["wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), source]
+        subprocess.run([*PIP, *built], check=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
     (own,) = place.glob("lib/python3*/site-packages")
     # as a line of a .pth: what the checkout has put there of itself is not read
