@@ -1,4 +1,4 @@
-"""Builds both pages into the package, where there is Node.js to build them; all else is in
+"""Builds the pages into the package, where there is Node.js to build them; all else is in
 pyproject.toml.
 
 A wheel or an sdist from a checkout has the pages, whatever builds it. Without Node.js it is built
@@ -15,9 +15,10 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
+# By goal of make: from where, and what is built.
 SITES = {
-    "page": ("wasm_worker", Path("daa_node/gateway/site")),
-    "dashboard": ("dashboard", Path("daa_node/api/dashboard")),
+    "page": ("wasm_worker", [Path("daa_node/gateway/site")]),
+    "dashboard": ("dashboard", [Path("daa_node/api/dashboard"), Path("simnet/results/page")]),
 }
 
 
@@ -44,7 +45,7 @@ class BuildPy(build_py):
     def run(self) -> None:
         if not self.editable_mode:
             make_pages()
-            for _, site in SITES.values():
+            for site in (site for _, sites in SITES.values() for site in sites):
                 # setuptools never removes what an earlier build left there
                 shutil.rmtree(Path(self.build_lib) / site, ignore_errors=True)
         super().run()

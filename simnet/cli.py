@@ -124,7 +124,7 @@ def diff(
     other: Annotated[Path, typer.Argument(help="Another such folder.")],
 ) -> None:
     """Say where the traces of two runs differ first. The exit code is 1 if they do."""
-    from simnet.results.report import first_difference
+    from simnet.results.run_files import first_difference
 
     difference = first_difference(one, other)
     typer.echo("the traces are equal" if difference is None else difference)

@@ -14,13 +14,14 @@ from tests.daa_node.cli.test_daemon import network, running, until
 
 ROOT = Path(__file__).parents[2]
 SITE, DASHBOARD = "daa_node/gateway/site/", "daa_node/api/dashboard/"
+REPORT = "simnet/results/page/"
 OURS = ("daa_dag", "daa_consensus", "daa_node", "simnet", "configs", "wasm_worker")
 FILES = ("Makefile", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 def checkout(folder: Path, *, site: bool) -> Path:
     """What of this tree a wheel is built from, with or without the pages built in it."""
-    pages = [] if site else ["site", "dashboard"]
+    pages = [] if site else ["site", "dashboard", "page"]
     left_out = [".*", "node_modules", "build", "__pycache__", *pages]
     for name in OURS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(*left_out))
@@ -62,6 +63,11 @@ def test_the_page_of_a_wheel_is_whole_and_served(
     built = {path.relative_to(tree / SITE) for path in (tree / SITE).rglob("*")}
     assert {path.relative_to(installed / SITE) for path in (installed / SITE).rglob("*")} == built
     assert (installed / DASHBOARD / "index.html").exists()
+    assert {path.name for path in (installed / REPORT).iterdir()} == {
+        "report.js",
+        "report.css",
+        "LICENSES.txt",
+    }
     assert Path("pyodide/pyodide.asm.wasm.br") in built
     (installed / SITE / "told.txt").write_text("by the page of the wheel")
     monkeypatch.chdir(tmp_path)  # Python looks there first
@@ -82,3 +88,5 @@ def test_without_node_a_wheel_is_built_without_the_page(tmp_path: Path, without_
     assert (installed / "daa_node/wire/page_files.py").exists()
     assert not (installed / SITE).exists()
     assert not (installed / DASHBOARD).exists()
+    assert (installed / "simnet/results/report.py").exists()
+    assert not (installed / REPORT).exists()
