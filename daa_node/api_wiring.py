@@ -10,6 +10,7 @@ from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.config import ApiConfig
 from daa_node.api.dashboard_routes import dashboard_routes
 from daa_node.api.description import description_route
+from daa_node.api.drawing_routes import DrawingSources, drawing_routes
 from daa_node.api.event_stream import EventStream
 from daa_node.api.handlers import Handlers
 from daa_node.api.history_routes import history_routes
@@ -51,6 +52,9 @@ def set_operator_desk(
             answers=desk.answers,
         )
 
+    def newest_round() -> object:
+        return len(runner.history.records), runner.history.records[-1:]
+
     sources = Sources(
         status=lambda: handlers.status({}),
         peers=lambda: handlers.peers({}),
@@ -58,7 +62,12 @@ def set_operator_desk(
         validators=lambda: handlers.validators({}),
         why_not_ready=why_not_ready,
         facts=facts,
-        newest_round=lambda: (len(runner.history.records), runner.history.records[-1:]),
+        newest_round=newest_round,
+    )
+    drawings = DrawingSources(
+        graph=runner.history.recent.graph_told,
+        losses=lambda: runner.history.recent.losses_told(parts.keys.node_id),
+        newest_round=newest_round,
     )
     commands = Commands(
         drain=handlers.drain,
@@ -69,6 +78,7 @@ def set_operator_desk(
     kept = None if parts.history is None else parts.history.store
     routes = (
         *reading_routes(sources),
+        *drawing_routes(drawings),
         *dashboard_routes(api.dashboard),
         *command_routes(commands),
         *settings_routes(api.settings),

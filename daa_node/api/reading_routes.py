@@ -68,7 +68,7 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
                 ("peers", _telling(sources.peers), "Whom it knows, and how they stand with it."),
                 (
                     "rounds",
-                    _telling_once(sources.rounds, sources.newest_round),
+                    telling_once(sources.rounds, sources.newest_round),
                     "The newest rounds, as far as they are in memory.",
                 ),
                 (
@@ -88,9 +88,7 @@ def _telling(source: Source) -> Callable[[Asked], Awaitable[Reply]]:
     return answer
 
 
-def _telling_once(
-    source: Source, mark: Callable[[], object]
-) -> Callable[[Asked], Awaitable[Reply]]:
+def telling_once(source: Source, mark: Callable[[], object]) -> Callable[[Asked], Awaitable[Reply]]:
     """One answer as long as the mark is the same."""
     held: tuple[object, Reply] | None = None
 

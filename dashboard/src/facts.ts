@@ -103,6 +103,36 @@ export interface RoundRecord {
   readonly wall_s: number;
 }
 
+/** The newest checkpoints, oldest first, with what each stands on. */
+export interface Graph {
+  readonly vertices: readonly {
+    readonly vertex_id: string;
+    readonly height: number;
+    readonly training_round: number;
+    readonly parents: readonly string[];
+    readonly rule: string;
+    readonly contributions: number;
+    readonly voided: number;
+    readonly newly_convicted: readonly string[];
+  }[];
+}
+
+/** What contributors say that they measured of each checkpoint: their word, and no proof. */
+export interface Losses {
+  readonly heights: readonly number[]; // of what was measured
+  readonly contributors: readonly number[];
+  readonly measured: readonly number[];
+  readonly least_nats: readonly (number | null)[];
+  readonly median_nats: readonly (number | null)[];
+  readonly greatest_nats: readonly (number | null)[];
+  readonly nodes: readonly {
+    readonly node_id: string;
+    readonly mine: boolean;
+    readonly losses_nats: readonly (number | null)[];
+  }[];
+  readonly nodes_in_all: number;
+}
+
 export interface MembershipRequest {
   readonly id: string;
   readonly what: string;

@@ -10,6 +10,7 @@ import { HealthCard } from "./health_card";
 import { LogCard } from "./log_card";
 import { LossCard } from "./loss_card";
 import { MembersCard } from "./members_card";
+import { NodeLossesCard } from "./node_losses_card";
 import { announcement, nowOf } from "./now";
 import { NowCard } from "./now_card";
 import { PeersCard } from "./peers_card";
@@ -90,10 +91,11 @@ function Node({ state, store }: { state: State; store: Store | null }) {
         <div class="columns">
           <div>
             <LossCard rounds={state.rounds} walks={state.walks} />
+            <NodeLossesCard losses={state.losses} />
             <RoundsCard walks={state.walks} nowS={nowS} me={me} />
             <PeersCard state={state} nowS={nowS} />
             <Contributions state={state} />
-            <Checkpoints rounds={state.rounds} me={me} />
+            <Checkpoints state={state} me={me} />
           </div>
           <div>
             <HealthCard components={components} />

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { laidOut, type DagVertex, type Edge } from "./dag_layout";
 import { Drawing } from "./drawing";
 
-const COLUMN = 46, LANE = 40, LEFT = 26, TOP = 30, BOTTOM = 40, RADIUS = 8; // pixels
+const COLUMN = 46, LANE = 58, LEFT = 26, TOP = 30, BOTTOM = 40, RADIUS = 8; // pixels
 
 /** certified: a quorum signed it. merged: this node has it, and no quorum yet. decided: its set. */
 export type VertexState = "certified" | "merged" | "decided";
@@ -37,23 +37,23 @@ export function Dag(
   }, [columns]);
   const states = new Map(vertices.map(({ id, state }) => [id, state]));
   return (
-    <Drawing words={words} table={() => tableOf(vertices, words)} below={<Legend />}>
-      <div class="sideways" ref={box}>
-        <svg class="dag" width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
-          {edges.map((edge) => (
-            <path
-              key={`${edge.child} ${edge.fromColumn} ${edge.fromLane}`}
-              class={`way ${states.get(edge.child) ?? ""}`} d={wayOf(edge)}
-            />
-          ))}
-          {places.map(({ vertex, column, lane }) => (
-            <Vertex
-              key={vertex.id} vertex={vertex} x={LEFT + column * COLUMN} y={TOP + lane * LANE}
-              onPick={onPick}
-            />
-          ))}
-        </svg>
-      </div>
+    <Drawing
+      words={words} table={() => tableOf(vertices, words)} below={<Legend />} sideways={box}
+    >
+      <svg class="dag" width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
+        {edges.map((edge) => (
+          <path
+            key={`${edge.child} ${edge.fromColumn} ${edge.fromLane}`}
+            class={`way ${states.get(edge.child) ?? ""}`} d={wayOf(edge)}
+          />
+        ))}
+        {places.map(({ vertex, column, lane }) => (
+          <Vertex
+            key={vertex.id} vertex={vertex} x={LEFT + column * COLUMN} y={TOP + lane * LANE}
+            onPick={onPick}
+          />
+        ))}
+      </svg>
     </Drawing>
   );
 }
@@ -86,8 +86,8 @@ function wayOf({ fromColumn, fromLane, toColumn, toLane }: Edge): string {
   const x = LEFT + toColumn * COLUMN, y = TOP + toLane * LANE;
   const fromX = fromColumn < 0 ? 0 : LEFT + fromColumn * COLUMN, fromY = TOP + fromLane * LANE;
   if (fromY === y) return `M${fromX} ${fromY}H${x}`;
-  const bend = fromX + COLUMN / 2;
-  return `M${fromX} ${fromY}C${bend} ${fromY} ${bend} ${y} ${Math.min(x, fromX + COLUMN)} ${y}H${x}`;
+  const bend = fromX + COLUMN / 2, atLaneX = Math.min(x, fromX + COLUMN);
+  return `M${fromX} ${fromY}C${bend} ${fromY} ${bend} ${y} ${atLaneX} ${y}H${x}`;
 }
 
 function Legend() {

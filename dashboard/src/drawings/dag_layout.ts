@@ -1,8 +1,9 @@
 /**
  * Where each vertex of a checkpoint graph stands: the oldest left, and a lane for each branch.
  *
- * A lane is what still waits for a child to the right: the newest vertex of a branch. A vertex takes
- * the lane of its first parent if that is free, and else a new one; lanes of other parents end in it.
+ * A lane is what still waits for a child to the right: the newest vertex of a branch. A vertex
+ * takes the lane of its first parent if that is free, and else a new one; lanes of other parents
+ * end in it.
  */
 
 export interface DagVertex {

@@ -3,7 +3,7 @@
  * table. They are pure: figures in, elements out, so that any page may have them.
  */
 
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useState } from "preact/hooks";
 import "./drawings.css";
 
@@ -15,14 +15,23 @@ export interface Table {
 
 /** `table` is asked for once somebody opens it: thousands of cells cost nothing before. */
 export function Drawing(
-  { words, table, children, below }: {
+  { words, table, children, below, sideways }: {
     words: string; table: () => Table; children: ComponentChildren; below?: ComponentChildren;
+    sideways?: RefObject<HTMLDivElement | null>; // what scrolls, where it is wider than its place
   },
 ) {
   const [isOpen, setOpen] = useState(false);
+  const picture = <div role="img" aria-label={words}>{children}</div>;
   return (
     <figure class="drawing">
-      <div role="img" aria-label={words}>{children}</div>
+      {sideways === undefined ? picture : (
+        <div
+          class="sideways" ref={sideways} tabIndex={0} role="group"
+          aria-label="A drawing that is wider than its place"
+        >
+          {picture}
+        </div>
+      )}
       {below}
       <details class="figures" onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary><span>As a table</span></summary>

@@ -8,6 +8,8 @@ export interface HeatRow {
   readonly key: string;
   readonly name: string;
   readonly values: readonly (number | null)[]; // as many as there are columns
+  readonly told?: readonly string[]; // what each cell says, if it is more than its value
+  readonly end?: string; // at the row's right end; its newest cell, if nothing is said
   readonly isOurs?: boolean;
 }
 
@@ -25,11 +27,13 @@ const DASH = "\u2013";
 export function HeatMap({ rows, columns, bounds, words, rowTitle, shown }: Heat) {
   const [at, setAt] = useState<{ key: string; column: number } | null>(null);
   const pointed = at === null ? undefined : rows.find(({ key }) => key === at.key);
-  const said = (value: number | null | undefined): string => (
-    value === null || value === undefined ? DASH : shown(value));
+  const said = ({ values, told }: HeatRow, column: number): string => {
+    const value = values[column];
+    return value === null || value === undefined ? DASH : told?.[column] ?? shown(value);
+  };
   const table = () => ({
     caption: words, columns: [rowTitle, ...columns],
-    rows: rows.map(({ name, values }) => [name, ...columns.map((_, place) => said(values[place]))]),
+    rows: rows.map((row) => [row.name, ...columns.map((_, place) => said(row, place))]),
   });
   const below = (
     <>
@@ -40,7 +44,7 @@ export function HeatMap({ rows, columns, bounds, words, rowTitle, shown }: Heat)
       </ul>
       <p class="readout" aria-hidden="true">
         {pointed === undefined || at === null ? `${columns[0] ?? ""} to ${columns.at(-1) ?? ""}`
-          : `${pointed.name}, ${columns[at.column] ?? ""}: ${said(pointed.values[at.column])}`}
+          : `${pointed.name}, ${columns[at.column] ?? ""}: ${said(pointed, at.column)}`}
       </p>
     </>
   );
@@ -61,7 +65,7 @@ export function HeatMap({ rows, columns, bounds, words, rowTitle, shown }: Heat)
                 <path key={level} class={`heat-${level}`} d={d} />
               ))}
             </svg>
-            <span class="figure">{said(newest(row.values))}</span>
+            <span class="figure">{row.end ?? said(row, newest(row.values))}</span>
           </div>
         ))}
       </div>
@@ -75,7 +79,7 @@ function columnAt(event: PointerEvent, count: number): number {
   return Math.min(count - 1, Math.max(0, Math.floor(share * count)));
 }
 
-function newest(values: readonly (number | null)[]): number | null {
-  const known = values.filter((value) => value !== null);
-  return known.at(-1) ?? null;
+/** The column of the last one that is known; -1 where none is. */
+function newest(values: readonly (number | null)[]): number {
+  return values.reduce<number>((last, value, place) => (value === null ? last : place), -1);
 }
