@@ -75,10 +75,16 @@ try {
   await page.waitForSelector("#timeline .figures table");
   const figures = await all("#timeline .figures tbody th");
   found["with a table open"] = await violations();
+  const sides = await page.$$eval("#sides [role=img]", (all) => all[0]?.ariaLabel ?? null);
+  const bars = Object.fromEntries(await page.$$eval("#sides .pair", (pairs) => pairs
+    .filter((pair) => pair.textContent.startsWith("Certified tokens"))
+    .map((pair) => [pair.firstElementChild.textContent,
+      [...pair.querySelectorAll(".figure")].map((figure) => figure.textContent)])));
   console.log(JSON.stringify({
     title: await page.title(), heading: await words("h1"), cards: await all("h2"),
     picture: await page.getAttribute("#timeline [role=img]", "aria-label"),
-    whole, closer, figures, found, inked, complaints,
+    sides,
+    bars, whole, closer, figures, found, inked, complaints,
     elsewhere: requests.filter((url) => url !== address && !url.startsWith("data:")),
   }));
 } finally {

@@ -16,7 +16,9 @@ from string import Template
 from typing import Any
 
 from daa_node.errors import UserError
+from simnet.results.kept_comparison import open_comparison
 from simnet.results.run_story import story_of
+from simnet.results.sides import first_run, sides_of, sides_of_two
 
 PAGE = Path(__file__).parent / "page"  # where `make dashboard` puts what it builds
 SCRIPT, STYLE, LICENSES = "report.js", "report.css", "LICENSES.txt"
@@ -31,12 +33,19 @@ class Drawn:
     licenses: str
 
 
-def make_report(folder: Path, page: Path = PAGE) -> str:
-    """The page of the run in `folder`.
+def make_report(folder: Path, beside: Path | None = None, page: Path = PAGE) -> str:
+    """The page of the run in `folder`, with the run `beside` it; or of a comparison in `folder`.
 
-    Raises UserError if the run's files are not there, or if what draws the page is not.
+    Raises UserError if a run's files are not there, or if what draws the page is not.
     """
-    return page_of(story_of(folder), read_drawn(page))
+    kept = open_comparison(folder)
+    if kept is None:
+        sides = None if beside is None else sides_of_two(folder, beside)
+        return page_of(story_of(folder) | {"sides": sides}, read_drawn(page))
+    if beside is not None:
+        raise UserError(f"--beside {beside}: {folder} holds a comparison, with its sides already")
+    story = story_of(first_run(folder, kept)) | {"sides": sides_of(folder, kept)}
+    return page_of(story, read_drawn(page))
 
 
 def read_drawn(page: Path = PAGE) -> Drawn:

@@ -30,7 +30,8 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     folder = keep(tmp_path_factory.mktemp("report") / "run", nodes=NODES)
     file = folder / "report.html"
-    file.write_text(make_report(folder), encoding="utf-8")
+    naive = keep(folder.parent / "naive", nodes=NODES, adaptive=False)
+    file.write_text(make_report(folder, naive), encoding="utf-8")
     screenshots = os.environ.get("PAGE_SCREENSHOTS")
     visited = subprocess.run(
         ["node", SCRIPT, file, chromium, *([screenshots] if screenshots else [])],
@@ -52,6 +53,7 @@ def test_the_page_opens_from_a_file_and_asks_for_nothing_else(visit: dict[str, A
 
 def test_all_that_there_is_to_tell_has_its_card(visit: dict[str, Any]) -> None:
     assert visit["cards"] == [
+        "Adaptive against naive",
         "What had to hold",
         "Timeline",
         "What was done to it",
@@ -81,6 +83,11 @@ def test_the_timeline_is_painted_told_in_words_and_comes_closer_by_keyboard(
     )
     assert (visit["whole"], visit["closer"]) == ("0.000 s to 7.000 s", "1.750 s to 5.250 s")
     assert visit["figures"] == [f"node {node}" for node in range(NODES)]
+
+
+def test_adaptive_and_naive_stand_side_by_side(visit: dict[str, Any]) -> None:
+    assert "Certified tokens a second: adaptive 103, naive 80" in visit["sides"]
+    assert visit["bars"] == {"Certified tokens a second": ["103", "80 \u00d7 0.777"]}
 
 
 def test_what_draws_a_report_is_light() -> None:

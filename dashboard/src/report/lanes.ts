@@ -1,9 +1,9 @@
 /**
  * The shapes of a timeline: what is painted of each node, where, and in which tone.
  *
- * A lane shows views as shades, votes as ticks of three rows, final blocks as marks above them, time
- * without the process as a grey box, and faults as a band over all of it. What falls on the same
- * pixel as a mark of its own kind is left out: it would be painted over.
+ * A lane shows views as shades, votes as ticks of three rows, final blocks as marks above them,
+ * time without the process as a grey box, and faults as a band over all of it. What falls on the
+ * same pixel as a mark of its own kind is left out: it would be painted over.
  */
 
 import type { Broken, Fault, Lane } from "./story";
@@ -88,20 +88,24 @@ export function shapesOf(
   for (const [from, to] of lane.downs) {
     if (to >= span.fromMs && from <= span.toMs) box("down", from, to, 2, 26, 1);
   }
-  const { at, kind } = lane.votes, drawn = new Map<Tone, number>();
-  for (let i = firstFrom(at, span.fromMs); i < at.length && (at[i] ?? 0) <= span.toMs; i += 1) {
-    const tone = voteTone(kind[i] ?? ""), x = xOf(at[i] ?? 0, span, width);
-    if (x - (drawn.get(tone) ?? -1) < 0.5) continue;
-    drawn.set(tone, x);
+  const drawn = new Map<Tone, number>();
+  const isNew = (tone: Tone, x: number): boolean => {
+    const seen = x - (drawn.get(tone) ?? -1) < 0.5;
+    if (!seen) drawn.set(tone, x);
+    return !seen;
+  };
+  const { votes, finals } = lane;
+  for (let i = firstFrom(votes.at, span.fromMs); i < votes.at.length; i += 1) {
+    const tone = voteTone(votes.kind[i] ?? ""), x = xOf(votes.at[i] ?? 0, span, width);
+    if (x > width) break;
+    if (!isNew(tone, x)) continue;
     const { y, height, width: thick } = TICKS[tone];
     boxes.push({ tone, x: x - thick / 2, y: top + y, width: thick, height });
   }
-  const { at: ends, payload } = lane.finals;
-  for (let i = firstFrom(ends, span.fromMs); i < ends.length && (ends[i] ?? 0) <= span.toMs; i += 1) {
-    const tone = finalTone(payload[i] ?? ""), x = xOf(ends[i] ?? 0, span, width);
-    if (x - (drawn.get(tone) ?? -1) < 0.5) continue;
-    drawn.set(tone, x);
-    marks.push({ tone, x, y: top + FINAL_Y });
+  for (let i = firstFrom(finals.at, span.fromMs); i < finals.at.length; i += 1) {
+    const tone = finalTone(finals.payload[i] ?? ""), x = xOf(finals.at[i] ?? 0, span, width);
+    if (x > width) break;
+    if (isNew(tone, x)) marks.push({ tone, x, y: top + FINAL_Y });
   }
   for (const { fromMs, toMs } of faults) {
     if (toMs >= span.fromMs && fromMs <= span.toMs) box("fault", fromMs, toMs, 0, LANE_PX - 2, 1);

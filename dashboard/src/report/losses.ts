@@ -14,7 +14,7 @@ interface Point {
   readonly nats: number;
 }
 
-/** One curve a node; of more nodes than can be told apart, the lowest, the middle and the highest. */
+/** One curve a node; of more than can be told apart, the lowest, the middle and the highest. */
 export function curvesOf(lanes: readonly Lane[], endMs: number): Line[] {
   const measured = lanes.filter(({ losses }) => losses.at.length > 0);
   if (measured.length <= LINES_MAX) {
@@ -48,7 +48,8 @@ export function heatOf(lanes: readonly Lane[]): Heat | null {
   const bound = (sixths: number): number => low + ((high - low) * sixths) / 6;
   return {
     rows: measured.map(({ node, losses }) => {
-      const byHeight = new Map(losses.height.map((height, at) => [height, losses.nats[at] ?? null]));
+      const byHeight = new Map(losses.height.map((height, at) => (
+        [height, losses.nats[at] ?? null])));
       return {
         key: String(node), name: `node ${node}`,
         values: shown.map((height) => byHeight.get(height) ?? null),
@@ -56,8 +57,8 @@ export function heatOf(lanes: readonly Lane[]): Heat | null {
     }),
     columns: shown.map((height) => `height ${height}`),
     bounds: [bound(1), bound(2), bound(3), bound(4), bound(5)],
-    words: `Held-out loss of ${count(measured.length, "node")} by height: ${high.toFixed(4)} at the `
-      + `highest, ${low.toFixed(4)} at the lowest.`,
+    words: `Held-out loss of ${count(measured.length, "node")} by height: ${high.toFixed(4)} at `
+      + `the highest, ${low.toFixed(4)} at the lowest.`,
     rowTitle: "Node",
     shown: (value) => value.toFixed(4),
   };

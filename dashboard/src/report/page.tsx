@@ -6,6 +6,7 @@ import { count, nats, NOTHING, seconds } from "../words";
 import { inSeconds } from "./lanes";
 import { LossCard } from "./loss_card";
 import { Rows } from "./rows";
+import { SidesCard } from "./sides_card";
 import type { Invariant, Story } from "./story";
 import { Timeline } from "./timeline";
 
@@ -24,6 +25,7 @@ export function Page({ story }: { story: Story }) {
       </header>
       <main id="main">
         <First story={story} />
+        {story.sides !== null && <SidesCard sides={story.sides} />}
         <Invariants story={story} />
         <Timeline story={story} />
         <Faults story={story} />
@@ -126,7 +128,9 @@ function Verdicts({ of }: { of: readonly Invariant[] }) {
 function Faults({ story: { faults, faultsLeftOut } }: { story: Story }) {
   if (faults.length === 0) return null;
   return (
-    <Card id="faults" title="What was done to it" aside={count(faults.length + faultsLeftOut, "fault")}>
+    <Card
+      id="faults" title="What was done to it" aside={count(faults.length + faultsLeftOut, "fault")}
+    >
       <Rows
         caption="Table of faults" columns={["Fault", "From", "Until", "Nodes"]}
         rows={faults.map(({ kind, detail, fromMs, toMs, nodes }, at) => ({

@@ -74,6 +74,28 @@ export interface Router {
   readonly punchedWith: readonly number[];
 }
 
+/** Runs side by side; each list but `figures` and `times` has as many items as there are names. */
+export interface Sides {
+  readonly factor: string;
+  readonly names: readonly string[];
+  readonly seeds: readonly (readonly number[])[];
+  readonly figures: readonly {
+    readonly name: string;
+    readonly isShare: boolean;
+    readonly sides: readonly (readonly [mean: number, least: number, greatest: number] | null)[];
+    readonly over: readonly (number | null)[]; // the first side's, seed by seed
+  }[];
+  readonly losses: readonly {
+    readonly atMs: readonly number[];
+    readonly nats: readonly number[];
+  }[];
+  readonly times: readonly {
+    readonly group: string;
+    readonly sides: readonly (Readonly<Record<string, number>> | null)[];
+  }[];
+  readonly broken: readonly (readonly string[])[];
+}
+
 export interface Story {
   readonly scenario: string;
   readonly ok: boolean;
@@ -104,5 +126,6 @@ export interface Story {
   readonly measured: readonly (readonly [name: string, value: string])[];
   readonly file: string;
   readonly again: string;
+  readonly sides: Sides | null;
   readonly licenses: string;
 }

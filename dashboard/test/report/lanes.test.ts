@@ -38,7 +38,8 @@ describe("a lane", () => {
     const kind = ["proposal", "notarize", "finalize", "nullify", "something new"];
     const lane = laneOf({ votes: { at: [10, 20, 30, 40, 50], view: [1, 1, 1, 1, 1], kind } });
     const shapes = shapesOf(lane, 0, [], SPAN, WIDTH);
-    const rows = ["notarize", "finalize", "nullify"].map((tone) => boxes(tone as Tone, shapes)[0]?.y);
+    const rows = (["notarize", "finalize", "nullify"] as const).map((tone) => (
+      boxes(tone, shapes)[0]?.y));
     expect(new Set(rows).size).toBe(3);
     expect(boxes("vote", shapes)).toHaveLength(1);
   });
@@ -48,7 +49,8 @@ describe("a lane", () => {
       finals: { at: [100, 200, 300], height: [1, 2, 3], payload: ["set", "abort", "odd"] },
     });
     const { marks } = shapesOf(lane, 0, [], SPAN, WIDTH);
-    expect(marks.map(({ tone, x }) => [tone, x])).toEqual([["set", 50], ["abort", 100], ["final", 150]]);
+    expect(marks.map(({ tone, x }) => [tone, x])).toEqual([
+      ["set", 50], ["abort", 100], ["final", 150]]);
     const forms = Object.values(FORMS).map((form) => form.d);
     expect(new Set(forms).size).toBe(forms.length);
   });

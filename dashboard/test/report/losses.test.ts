@@ -3,7 +3,8 @@ import { curvesOf, heatOf, wordsOf } from "../../src/report/losses";
 import { laneOf } from "./told";
 
 const lane = (node: number, nats: readonly number[]) => laneOf({
-  node, losses: { at: nats.map((_, at) => 100 * (at + 1)), height: nats.map((_, at) => at + 1), nats },
+  node,
+  losses: { at: nats.map((_, at) => 100 * (at + 1)), height: nats.map((_, at) => at + 1), nats },
 });
 
 describe("curves of the loss", () => {

@@ -14,7 +14,7 @@ from simnet.checks.outcome import (
 )
 from simnet.world.determinism import BROKEN, DOWN, FAULT, FINAL, LIAR, ROUND, UP, VIEW, VOTE, Trace
 from simnet.world.links import NS
-from simnet.world.scenario import FaultConfig, Scenario
+from simnet.world.scenario import FaultConfig, Scenario, WorkConfig
 from simnet.world.scenario_file import as_text
 
 SCENARIO = Scenario(
@@ -32,9 +32,9 @@ PASSAGE = {
 }
 
 
-def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
+def keep(folder: Path, nodes: int = 4, view: int = 7, adaptive: bool = True, seed: int = 3) -> Path:
     """`folder` is made, and gets the files of the run."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     with (folder / TRACE_FILE).open("w") as file:
         trace = Trace(file)
         trace.note(0, LIAR, node=1, kind="equivocator")
@@ -50,7 +50,7 @@ def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
         trace.note(7 * NS, ROUND, node=2, height=1, vertex="ab" * 32, loss_nats=2.5, contributors=3)
     outcome = Outcome(
         scenario=SCENARIO.name,
-        seed=3,
+        seed=seed,
         fidelity="light",
         nodes=nodes,
         virtual_s=7.0,
@@ -63,8 +63,15 @@ def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
             Invariant("progress", False, "nothing final for 9 s"),
         ),
         sometimes=(Mark("view-nullified", 4),),
-        facts={"participation": {"node": 0.75}, ROUTERS: [PASSAGE]},
+        facts={
+            "participation": 0.75 if adaptive else 0.5,
+            "tokens_per_s": 100.0 + seed if adaptive else 80.0,
+            "loss_over_time": [(1.0, 3.0), (7.0, 2.5 if adaptive else 2.75)],
+            "classes": {"node": {"share_of_time": {"training": 0.5, "waiting": 0.5}}},
+            ROUTERS: [PASSAGE],
+        },
     )
+    scenario = SCENARIO.model_copy(update={"work": WorkConfig(adaptive=adaptive)})
     (folder / OUTCOME_FILE).write_text(json.dumps(outcome.as_json()))
-    (folder / SCENARIO_FILE).write_text(as_text(SCENARIO))
+    (folder / SCENARIO_FILE).write_text(as_text(scenario))
     return folder

@@ -13,6 +13,7 @@ from daa_node.errors import UserError
 from simnet.results.report import LICENSES, SCRIPT, STYLE, Drawn, make_report, page_of
 from simnet.results.run_story import story_of
 from tests.simnet.results.kept_run import keep
+from tests.simnet.results.test_sides import comparison
 
 DRAWN = Drawn("draw($1, '$&')", "p { color: red }", "a license")
 
@@ -52,10 +53,30 @@ def test_the_policy_names_the_script_and_the_style_that_stand_there_and_no_other
         assert f"{name}-src 'sha256-{digest}'" in policy
 
 
+def test_the_page_of_a_comparison_is_that_of_its_first_run_with_all_sides(tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    page.mkdir()
+    for name in (SCRIPT, STYLE, LICENSES):
+        (page / name).touch()
+    alone = keep(tmp_path / "alone")
+    assert told_in(make_report(alone, page=page))["sides"] is None
+    both = tmp_path / "both"
+    comparison(both)
+    told = told_in(make_report(both, page=page))
+    assert told["figures"]["seed"] == 3
+    assert told["sides"]["names"] == ["adaptive", "naive"]
+    assert told_in(make_report(alone, both / "2-false/seed-3", page))["sides"]["names"] == [
+        "adaptive",
+        "naive",
+    ]
+    with pytest.raises(UserError, match="holds a comparison, with its sides already"):
+        make_report(both, alone, page)
+
+
 def test_where_the_page_was_not_built_one_line_says_how(tmp_path: Path) -> None:
     folder = keep(tmp_path / "run")
     with pytest.raises(UserError) as fault:
-        make_report(folder, tmp_path / "page")
+        make_report(folder, page=tmp_path / "page")
     assert str(fault.value) == (
         "simnet report: its page is not built: run `make dashboard` in the source tree, with "
         "Node.js"
@@ -63,9 +84,9 @@ def test_where_the_page_was_not_built_one_line_says_how(tmp_path: Path) -> None:
     for name in (SCRIPT, STYLE, LICENSES):
         (tmp_path / "page").mkdir(exist_ok=True)
         (tmp_path / "page" / name).write_text(f"of {name}")
-    assert "<script>of report.js</script>" in make_report(folder, tmp_path / "page")
+    assert "<script>of report.js</script>" in make_report(folder, page=tmp_path / "page")
 
 
 def test_a_folder_without_a_run_is_told_before_a_page_that_was_not_built(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="make it with `simnet run SCENARIO --out"):
-        make_report(tmp_path, tmp_path / "page")
+        make_report(tmp_path, page=tmp_path / "page")

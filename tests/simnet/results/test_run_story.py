@@ -51,7 +51,7 @@ def test_rounds_figures_and_how_to_run_it_again_are_told(tmp_path: Path) -> None
     ]
     assert story["sometimes"] == [{"name": "view-nullified", "hits": 4}]
     assert story["figures"]["roots"] == ["cd" * 32]
-    assert ["participation", '{"node": 0.75}'] in story["measured"]
+    assert ["participation", "0.75"] in story["measured"]
     assert story["again"].startswith("simnet run ")
     assert story["again"].endswith(" --seed 3 --fidelity light")
     assert "<what> & why" in story["file"]
