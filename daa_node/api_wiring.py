@@ -52,9 +52,6 @@ def set_operator_desk(
             answers=desk.answers,
         )
 
-    def newest_round() -> object:
-        return len(runner.history.records), runner.history.records[-1:]
-
     sources = Sources(
         status=lambda: handlers.status({}),
         peers=lambda: handlers.peers({}),
@@ -62,12 +59,7 @@ def set_operator_desk(
         validators=lambda: handlers.validators({}),
         why_not_ready=why_not_ready,
         facts=facts,
-        newest_round=newest_round,
-    )
-    drawings = DrawingSources(
-        graph=runner.history.recent.graph_told,
-        losses=lambda: runner.history.recent.losses_told(parts.keys.node_id),
-        newest_round=newest_round,
+        newest_round=lambda: _newest_round(runner),
     )
     commands = Commands(
         drain=handlers.drain,
@@ -78,7 +70,7 @@ def set_operator_desk(
     kept = None if parts.history is None else parts.history.store
     routes = (
         *reading_routes(sources),
-        *drawing_routes(drawings),
+        *drawing_routes(_drawings(parts, handlers, runner)),
         *dashboard_routes(api.dashboard),
         *command_routes(commands),
         *settings_routes(api.settings),
@@ -95,6 +87,20 @@ def set_operator_desk(
         name = parts.genesis.job.name
         public = PublicDesk(name, sources.status, lambda: why_not_ready() is None)
         api.public.set_asking_desk(public.answer)
+
+
+def _newest_round(runner: JobRunner) -> object:
+    return len(runner.history.records), runner.history.records[-1:]
+
+
+def _drawings(parts: NodeParts, handlers: Handlers, runner: JobRunner) -> DrawingSources:
+    recent = runner.history.recent
+    return DrawingSources(
+        graph=recent.graph_told,
+        losses=lambda: recent.losses_told(parts.keys.node_id),
+        round_trips=handlers.round_trips,
+        newest_round=lambda: _newest_round(runner),
+    )
 
 
 def _transport(config: ApiConfig) -> Transport:

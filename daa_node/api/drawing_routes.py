@@ -1,4 +1,4 @@
-"""What the dashboard draws, over HTTP: the newest checkpoints as a graph, and losses by node.
+"""What the dashboard draws, over HTTP: the checkpoint graph, losses by node, and round trips.
 
 Answers are bounded, whatever the swarm: some 40 kB where a thousand contribute.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daa_node.api.reading_routes import telling_once
+from daa_node.api.reading_routes import telling, telling_once
 from daa_node.api.routes import Route
 from daa_node.api.tokens import Right
 
@@ -22,12 +22,14 @@ class DrawingSources:
 
     graph: Tell
     losses: Tell
+    round_trips: Tell
     newest_round: Callable[[], object]
 
 
 def drawing_routes(sources: DrawingSources) -> tuple[Route, ...]:
     """Of one node."""
     mark = sources.newest_round
+    round_trips = telling(_versioned(sources.round_trips))
     rows = (
         ("checkpoints", sources.graph, "The newest checkpoints, and what each stands on."),
         (
@@ -36,11 +38,18 @@ def drawing_routes(sources: DrawingSources) -> tuple[Route, ...]:
             "What contributors say that they measured of each of the newest checkpoints.",
         ),
     )
-    return tuple(
+    return (
+        *(
+            Route(
+                *("GET", f"/v1/{name}", Right.READ, telling_once(_versioned(tell), mark)),
+                meaning=meaning,
+            )
+            for name, tell, meaning in rows
+        ),
         Route(
-            "GET", f"/v1/{name}", Right.READ, telling_once(_versioned(tell), mark), meaning=meaning
-        )
-        for name, tell, meaning in rows
+            *("GET", "/v1/round-trips", Right.READ, round_trips),
+            meaning="How long round trips to peers took, by the minute, as this node measured.",
+        ),
     )
 
 

@@ -64,8 +64,8 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
         *(
             Route("GET", f"/v1/{name}", Right.READ, answer, meaning=meaning)
             for name, answer, meaning in (
-                ("status", _telling(sources.status), "How this node stands."),
-                ("peers", _telling(sources.peers), "Whom it knows, and how they stand with it."),
+                ("status", telling(sources.status), "How this node stands."),
+                ("peers", telling(sources.peers), "Whom it knows, and how they stand with it."),
                 (
                     "rounds",
                     telling_once(sources.rounds, sources.newest_round),
@@ -73,7 +73,7 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
                 ),
                 (
                     "validators",
-                    _telling(sources.validators),
+                    telling(sources.validators),
                     "Who votes, and what is asked of the set.",
                 ),
             )
@@ -81,7 +81,7 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
     )
 
 
-def _telling(source: Source) -> Callable[[Asked], Awaitable[Reply]]:
+def telling(source: Source) -> Callable[[Asked], Awaitable[Reply]]:
     async def answer(_: Asked) -> Reply:
         return told(await source())
 

@@ -78,6 +78,7 @@ export interface Peer {
   readonly connected: boolean;
   readonly relayed: boolean;
   readonly punched: boolean;
+  readonly dialled?: boolean | null; // whether we opened the connection
   readonly reach: string | null;
   readonly role: string | null;
   readonly part: string | null;
@@ -131,6 +132,18 @@ export interface Losses {
     readonly losses_nats: readonly (number | null)[];
   }[];
   readonly nodes_in_all: number;
+}
+
+/** As this node measured them: the oldest minute first. */
+export interface RoundTrips {
+  readonly minutes: number;
+  readonly peers: readonly {
+    readonly node_id: string | null;
+    readonly peer_id: string;
+    readonly connected: boolean;
+    readonly rtts_ms: readonly (number | null)[];
+  }[];
+  readonly peers_in_all: number;
 }
 
 export interface MembershipRequest {

@@ -19,6 +19,7 @@ import { SettingsCard } from "./settings_card";
 import { SignIn } from "./sign_in";
 import { NOTHING_KNOWN, type Link, type State } from "./state";
 import { Store } from "./store";
+import { TopologyCard } from "./topology_card";
 import { givenIn, keepToken, tabStorage } from "./token";
 import { short } from "./words";
 
@@ -93,6 +94,7 @@ function Node({ state, store }: { state: State; store: Store | null }) {
             <LossCard rounds={state.rounds} walks={state.walks} />
             <NodeLossesCard losses={state.losses} />
             <RoundsCard walks={state.walks} nowS={nowS} me={me} />
+            <TopologyCard peers={state.peers} roundTrips={state.roundTrips} />
             <PeersCard state={state} nowS={nowS} />
             <Contributions state={state} />
             <Checkpoints state={state} me={me} />

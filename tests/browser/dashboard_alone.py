@@ -205,6 +205,27 @@ def losses() -> dict[str, Any]:
     }
 
 
+def round_trips() -> dict[str, Any]:
+    """An hour of three nodes: one near, one behind a relay, and one that went ten minutes ago."""
+    rows = ((ANNE, 12.4, 60), (BERT, 148.0, 60), (CLEO, 31.0, 50))
+    return {
+        "minutes": 60,
+        "peers_in_all": 3,
+        "peers": [
+            {
+                "node_id": node,
+                "peer_id": peer(node)["peer_id"],
+                "connected": until == 60,
+                "rtts_ms": [
+                    round(ms * (3 if 20 < minute < 25 else 1), 1) if minute < until else None
+                    for minute in range(60)
+                ],
+            }
+            for node, ms, until in rows
+        ],
+    }
+
+
 def one_round(number: int) -> list[tuple[float, EventName, dict[str, Any]]]:
     """When it came after the beginning, what, and its fields."""
     return [
@@ -259,6 +280,7 @@ class Story:
             "/v1/rounds": lambda: {"rounds": rounds()},
             "/v1/checkpoints": lambda: {"vertices": checkpoints()},
             "/v1/losses": losses,
+            "/v1/round-trips": round_trips,
             "/v1/validators": self._members,
             "/v1/contributions": contributions,
         }
@@ -279,7 +301,7 @@ class Story:
 
     def _peers(self) -> Mapping[str, Any]:
         near = peer(ANNE)
-        far = peer(BERT, rtt_ms=148.0, relayed=True, reach="relayed")
+        far = peer(BERT, rtt_ms=148.0, relayed=True, dialled=True, reach="relayed")
         gone = peer(CLEO, self._is_cleo_here, faults={"late": 2}, rtt_ms=31.0)
         return {"peers": [near, far, gone]}
 

@@ -23,6 +23,7 @@ export interface Heat {
 }
 
 const DASH = "\u2013";
+const AIRY_MAX = 24; // rows; more are drawn closer
 
 export function HeatMap({ rows, columns, bounds, words, rowTitle, shown }: Heat) {
   const [at, setAt] = useState<{ key: string; column: number } | null>(null);
@@ -50,7 +51,7 @@ export function HeatMap({ rows, columns, bounds, words, rowTitle, shown }: Heat)
   );
   return (
     <Drawing words={words} table={table} below={below}>
-      <div class="heat-map" onPointerLeave={() => setAt(null)}>
+      <div class={`heat-map${rows.length > AIRY_MAX ? " dense" : ""}`} onPointerLeave={() => setAt(null)}>
         {rows.map((row) => (
           <div key={row.key} class={row.isOurs === true ? "heat-row ours" : "heat-row"}>
             <span title={row.name}>{row.name}</span>

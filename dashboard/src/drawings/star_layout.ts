@@ -22,10 +22,10 @@ export function radiusOf(rttMs: number | null): number {
   return INNER + share * (OUTER - INNER);
 }
 
-/** In the order given, round the circle from the top, so that a peer stays where it was. */
+/** In the order given, round the circle from the top, where the names of the rings are. */
 export function placed(peers: readonly StarPeer[]): StarPlace[] {
   return peers.map(({ rttMs }, at) => {
-    const angle = (2 * Math.PI * at) / Math.max(1, peers.length) - Math.PI / 2;
+    const angle = (2 * Math.PI * (at + 0.5)) / Math.max(1, peers.length) - Math.PI / 2;
     const radius = radiusOf(rttMs);
     return { x: radius * Math.cos(angle), y: radius * Math.sin(angle) };
   });

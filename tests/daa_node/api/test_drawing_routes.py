@@ -20,7 +20,7 @@ class Rounds:
 
 
 async def asked(rounds: Rounds, *targets: str, token: str = TOKENS.read) -> list[Reply]:
-    sources = DrawingSources(rounds.tell, rounds.tell, lambda: rounds.newest)
+    sources = DrawingSources(rounds.tell, rounds.tell, rounds.tell, lambda: rounds.newest)
     desk = operator_desk(more=drawing_routes(sources))
     header = f"Bearer {token}" if token else ""
     return [
