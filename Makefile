@@ -21,6 +21,8 @@ PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts)) $(addprefix
 # The operator's dashboard, in the same way. It has the icon, the colours and the build's own parts of PAGE.
 DASHBOARD := dashboard
 BOARD := daa_node/api/dashboard
+# What draws the page of `simnet report`, of the same components.
+REPORT := simnet/results/page
 DASHBOARD_MODULES := $(DASHBOARD)/node_modules/.package-lock.json
 DASHBOARD_SOURCES := $(wildcard $(addprefix $(DASHBOARD)/,*.html *.json *.ts)) $(shell find $(DASHBOARD)/src -type f 2> /dev/null) \
 	$(addprefix $(PAGE)/,codings.ts licenses.ts src/colours.css src/icon.svg)
@@ -85,12 +87,17 @@ $(SITE)/index.html: $(PAGE_SOURCES) $(NODE_MODULES)
 	@cd $(PAGE) && npm run --silent build
 	@rm -rf $(SITE)/index.html $(SITE) && mv $(PAGE)/build/site $(SITE)
 
-dashboard: $(BOARD)/index.html
+dashboard: $(BOARD)/index.html $(REPORT)/report.js
 
 $(BOARD)/index.html: $(DASHBOARD_SOURCES) $(DASHBOARD_MODULES)
 	$(needs_node)
 	@cd $(DASHBOARD) && npm run --silent build
 	@rm -rf $(BOARD)/index.html $(BOARD) && mv $(DASHBOARD)/build/site $(BOARD)
+
+$(REPORT)/report.js: $(DASHBOARD_SOURCES) $(DASHBOARD_MODULES)
+	$(needs_node)
+	@cd $(DASHBOARD) && npm run --silent report
+	@rm -rf $(REPORT)/report.js $(REPORT) && mv $(DASHBOARD)/build/report $(REPORT)
 
 # What either is built with, as its own lock has it.
 %/node_modules/.package-lock.json: %/package.json %/package-lock.json %/.npmrc

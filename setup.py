@@ -18,7 +18,8 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
-DASHBOARD = Path("daa_node/api/dashboard")
+# What `make dashboard` builds: the operator's page, and what draws that of `simnet report`.
+DASHBOARD = (Path("daa_node/api/dashboard"), Path("simnet/results/page"))
 
 
 def make_dashboard() -> None:
@@ -42,8 +43,9 @@ class BuildPy(build_py):
     def run(self) -> None:
         if not self.editable_mode:
             make_dashboard()
-            # setuptools never removes what an earlier build left there
-            shutil.rmtree(Path(self.build_lib) / DASHBOARD, ignore_errors=True)
+            for built in DASHBOARD:
+                # setuptools never removes what an earlier build left there
+                shutil.rmtree(Path(self.build_lib) / built, ignore_errors=True)
         super().run()
 
 

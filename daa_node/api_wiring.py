@@ -10,6 +10,7 @@ from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.config import ApiConfig
 from daa_node.api.dashboard_routes import dashboard_routes
 from daa_node.api.description import description_route
+from daa_node.api.drawing_routes import DrawingSources, drawing_routes
 from daa_node.api.event_stream import EventStream
 from daa_node.api.handlers import Handlers
 from daa_node.api.history_routes import history_routes
@@ -58,7 +59,7 @@ def set_operator_desk(
         validators=lambda: handlers.validators({}),
         why_not_ready=why_not_ready,
         facts=facts,
-        newest_round=lambda: (len(runner.history.records), runner.history.records[-1:]),
+        newest_round=lambda: _newest_round(runner),
     )
     commands = Commands(
         drain=handlers.drain,
@@ -69,6 +70,7 @@ def set_operator_desk(
     kept = None if parts.history is None else parts.history.store
     routes = (
         *reading_routes(sources),
+        *drawing_routes(_drawings(parts, handlers, runner)),
         *dashboard_routes(api.dashboard),
         *command_routes(commands),
         *settings_routes(api.settings),
@@ -85,6 +87,20 @@ def set_operator_desk(
         name = parts.genesis.job.name
         public = PublicDesk(name, sources.status, lambda: why_not_ready() is None)
         api.public.set_asking_desk(public.answer)
+
+
+def _newest_round(runner: JobRunner) -> object:
+    return len(runner.history.records), runner.history.records[-1:]
+
+
+def _drawings(parts: NodeParts, handlers: Handlers, runner: JobRunner) -> DrawingSources:
+    recent = runner.history.recent
+    return DrawingSources(
+        graph=recent.graph_told,
+        losses=lambda: recent.losses_told(parts.keys.node_id),
+        round_trips=handlers.round_trips,
+        newest_round=lambda: _newest_round(runner),
+    )
 
 
 def _transport(config: ApiConfig) -> Transport:

@@ -90,6 +90,16 @@ class OperatorApi:
     public: OperatorDoor | None = None  # where anybody is told how the network stands
 
 
+class Paths(Protocol):
+    """How our connections with peers stand."""
+
+    def hear_round_trips(self, hear: Callable[[PeerId, float], None]) -> None:
+        """Tell it of each round trip that is measured with an admitted peer, in seconds."""
+
+    def is_dialled(self, peer_id: PeerId) -> bool:
+        """Whether a connection with it is one that we have opened."""
+
+
 class KeyUse(Protocol):
     """Whether our keys may have signed before: they have unless something shows that not."""
 
@@ -132,6 +142,7 @@ class NodeParts:
     # none of these: a world where everybody can be dialled
     doorbell: Doorbell | None = None
     circuits: Circuits | None = None
+    paths: Paths | None = None
     punches: Punches | None = None
     router: HomeRouter | None = None
     web: Web | None = None  # no gateway, or a world without browsers

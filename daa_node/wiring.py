@@ -86,6 +86,8 @@ class Wiring:
         self._limits = self.validators.limits
         self._epoch_rounds = job.agreement.epoch_rounds
         self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
+        if parts.paths is not None:
+            parts.paths.hear_round_trips(self._directory.note_round_trip)
         self.contacts = Contacts(self.me, self.validators, self._directory, parts.transport)
         self._requests = Requests(parts.transport, self._directory, parts.events)
         self.holders = Holders(parts.transport, self._directory)
@@ -474,6 +476,7 @@ class Wiring:
             reachability=self.relaying.standing,
             is_relayed=self.relaying.is_relayed,
             is_punched=self.relaying.is_punched,
+            is_dialled=None if parts.paths is None else parts.paths.is_dialled,
             drain=drain.set,
             is_paused=lambda: loop.is_paused,
             set_paused=loop.set_paused,

@@ -91,6 +91,9 @@ def compare(
     ],
     seeds: Annotated[int, typer.Option(help="How many seeds for each value.")] = 5,
     fidelity: FidelityName = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder that keeps all runs, for `simnet report`.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs that differ in one setting only, over several seeds."""
@@ -99,7 +102,7 @@ def compare(
     varied = comparing.parse_factor(factor)
     _open(scenario, None, None, fidelity)
     columns = comparing.compare(
-        scenario, varied, seeds, lambda line: typer.echo(line, err=True), fidelity
+        scenario, varied, seeds, lambda line: typer.echo(line, err=True), fidelity, out
     )
     _say(as_json, comparing.as_json(varied, columns), comparing.table(varied, columns))
     raise typer.Exit(1 if any(column.broken for column in columns) else 0)
@@ -107,14 +110,19 @@ def compare(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="What `simnet run --out` wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(help="What `simnet run --out` or `simnet compare --out` wrote.")
+    ],
+    beside: Annotated[
+        Path | None, typer.Option(help="Another run that was kept, to be drawn beside it.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Without it: FOLDER/report.html.")] = None,
 ) -> None:
     """Write a page that shows a run: views, votes, faults, rounds, losses."""
     from simnet.results.report import make_report
 
     page = folder / "report.html" if out is None else out
-    _write(page, make_report(folder))
+    _write(page, make_report(folder, beside))
     typer.echo(f"{page}: open it in a browser")
 
 
@@ -124,7 +132,7 @@ def diff(
     other: Annotated[Path, typer.Argument(help="Another such folder.")],
 ) -> None:
     """Say where the traces of two runs differ first. The exit code is 1 if they do."""
-    from simnet.results.report import first_difference
+    from simnet.results.run_files import first_difference
 
     difference = first_difference(one, other)
     typer.echo("the traces are equal" if difference is None else difference)

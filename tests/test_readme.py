@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from daa_node.cli.free_ports import free_ports
+from simnet.results.report import PAGE
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -246,9 +247,12 @@ def test_a_friend_trains_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> 
 
 
 def test_a_simulated_cluster_leaves_a_page(hosts: TwoHosts) -> None:
-    said = [hosts.do(command) for command in SIMULATION]
-    assert "honest nodes end with the same roots: held" in said[0]
-    assert "node 3</text>" in (hosts.directory / "result" / "report.html").read_text()
+    run, report = SIMULATION
+    assert "honest nodes end with the same roots: held" in hosts.do(run)
+    if not PAGE.is_dir():
+        pytest.skip("what draws the page is not built: make dashboard")
+    hosts.do(report)
+    assert '"node":3,' in (hosts.directory / "result" / "report.html").read_text()
 
 
 def test_make_demo_runs_the_demo(tmp_path: Path) -> None:

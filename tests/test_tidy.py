@@ -18,7 +18,7 @@ PACKAGES = ("daa_dag", "daa_consensus", "daa_node", "simnet")
 FOLDERS = (*PACKAGES, "handbook", "tests", "benchmarks", "wasm_worker/src")
 PAGES = ("wasm_worker", "dashboard")
 # the pages' own sources; node_modules and what is built are not ours
-PAGE_SOURCES = ("*.html", "*.ts", "src/*", "src/net/*", "kernels/*", "test/*")
+PAGE_SOURCES = ("*.html", "*.ts", "src/*", "src/*/*", "kernels/*", "test/*", "test/*/*")
 
 FUNCTION_LINES_MAX, ARGUMENTS_MAX, METHODS_MAX, MODULE_LINES_MAX = 70, 8, 20, 500
 LINE_CHARS_MAX = 100

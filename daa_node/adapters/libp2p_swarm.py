@@ -81,6 +81,7 @@ class BoundedSwarm(Swarm):
         self._own_upgrader = upgrader
         self.is_member: Callable[[PeerId], bool] = _everybody
         self.on_gone: Callable[[ID], None] = _nobody_minds
+        self.on_round_trip: Callable[[PeerId, float], None] | None = None  # of who is admitted
         self._budgets = budgets
         self._denied = [ipaddress.ip_network(text) for text in denied_networks]
         self._dialling: dict[ID, trio.Lock] = {}
@@ -167,6 +168,8 @@ class BoundedSwarm(Swarm):
         for connection in self.get_connections(peer_id):
             session = cast(YamuxSession, connection.muxed_conn)
             session.admit(is_member, self._budgets.guests)
+            if self.on_round_trip is not None:
+                _hear_round_trips(session, partial(self.on_round_trip, PeerId(str(peer_id))))
             self._budgets.admit(session.secured_conn.get_remote_address(), is_member)
 
     def keep(self, peer_id: ID, protocol: str) -> bool:
@@ -318,6 +321,13 @@ class BoundedSwarm(Swarm):
 def remote_of(connection: INetConn) -> tuple[str, int] | None:
     """Host and port of the other end; the host of a relayed one is told in libp2p_circuits."""
     return cast(YamuxSession, connection.muxed_conn).secured_conn.get_remote_address()
+
+
+def _hear_round_trips(session: YamuxSession, hear: Callable[[float], None]) -> None:
+    """From now on, and what was measured before it was admitted."""
+    if session.on_round_trip is None and session.rtt_s is not None:
+        hear(session.rtt_s)
+    session.on_round_trip = hear
 
 
 def _is_denied(host: str | None, denied: Sequence[IPNetwork]) -> bool:

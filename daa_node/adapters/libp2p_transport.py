@@ -39,6 +39,7 @@ from daa_node.adapters.libp2p_parts import (
     Parts,
     connections_max,
 )
+from daa_node.adapters.libp2p_paths import ConnectionPaths
 from daa_node.adapters.libp2p_peer_stream import PeerStream, serving
 from daa_node.adapters.libp2p_sockets import (
     ARRIVING_MAX,
@@ -101,6 +102,7 @@ class Libp2pTransport:
         self._mishaps = mishaps or Mishaps()
         self.doorbell = SocketDoorbell()
         self.circuits = RelayedConnections()
+        self.paths = ConnectionPaths()
         self.punches = HolePunches(self.circuits)
         # with one, set before `run`, WebSockets may also come over TLS, on the same port
         self.certificate: Certificate | None = None
@@ -147,6 +149,7 @@ class Libp2pTransport:
             parts.swarm.is_member = self._is_member or parts.swarm.is_member
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()
+            self.paths.serve(parts.swarm)
             self.circuits.serve(parts.host, self._on_fault, self._config.relay)
             self.punches.serve(parts.host, ends.own, self._on_fault, parts.swarm.is_member)
             parts.dht.records.judge = self._record_judge

@@ -67,12 +67,14 @@ class YamuxSession(IMuxedConn):
         self.bill = Bill(strangers)
         self._admitted = False
         self.rtt_s: float | None = None
+        self.on_round_trip: Callable[[float], None] | None = None
         self.on_close: Callable[[], Awaitable[None]] | None = None
         self._scope: trio.CancelScope | None = None
         self._writer = FrameWriter(conn, self._end)
         self.streams = Streams(self, conn, self._writer, self.bill)
         self._heard_at_s = 0.0
         self._ping_at_s = 0.0
+        self._ping_number, self._is_ping_out = 0, False
 
     @property
     def is_initiator(self) -> bool:
@@ -166,11 +168,19 @@ class YamuxSession(IMuxedConn):
                 raise Violation("takes nothing")
             if now_s - pinged_at_s >= KEEPALIVE_S:
                 pinged_at_s = self._ping_at_s = now_s
-                self._writer.owe(PING, SYN, 0, 0)
+                self._ping_number, self._is_ping_out = (self._ping_number + 1) % 2**32, True
+                self._writer.owe(PING, SYN, 0, self._ping_number)
             for stream in self.streams.all():
                 if stream.closed and now_s - stream.closed_at_s > LINGER_S:
                     await stream.reset()
             await trio.sleep(_SWEEP_S)
+
+    def _answered(self, number: int) -> None:
+        """Our newest ping; who answers an older one, or twice, tells nothing of the way."""
+        if self._ping_number == number and self._is_ping_out:
+            self._is_ping_out, self.rtt_s = False, trio.current_time() - self._ping_at_s
+            if self.on_round_trip is not None:
+                self.on_round_trip(self.rtt_s)
 
     async def _read_frames(self) -> None:
         pending = bytearray()
@@ -205,7 +215,7 @@ class YamuxSession(IMuxedConn):
                 self.bill.units += ANSWERED_UNITS
                 self._writer.owe(PING, ACK, 0, length)
             elif flags & ACK:
-                self.rtt_s = trio.current_time() - self._ping_at_s
+                self._answered(length)
             return
         if flags & SYN:
             self.streams.on_opened(stream_id, flags)

@@ -13,6 +13,7 @@ import trio
 
 from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
 from daa_node.agreement.membership_requests import MembershipRequests
+from daa_node.api.round_trips import told_round_trips
 from daa_node.contributors.views import View
 from daa_node.errors import UserError
 from daa_node.identity.validators import part_of
@@ -80,6 +81,8 @@ class Live:
     drain: Callable[[], None]
     is_paused: Callable[[], bool]  # it votes, and trains nothing
     set_paused: Callable[[bool], None]
+    # whether we have opened our connection with it; None: a world where nobody can tell
+    is_dialled: Callable[[PeerId], bool] | None = None
 
 
 class Handlers:
@@ -188,6 +191,9 @@ class Handlers:
                     and self._live.is_relayed(standing.peer_id),
                     "punched": standing.peer_id in connected
                     and self._live.is_punched(standing.peer_id),
+                    "dialled": None
+                    if self._live.is_dialled is None or standing.peer_id not in connected
+                    else self._live.is_dialled(standing.peer_id),
                     "reach": None if signed is None else told_reach(signed.record),
                     "role": None if signed is None else str(signed.record.role),
                     "part": None if node_id is None else part_of(node_id, now),
@@ -212,6 +218,10 @@ class Handlers:
                 }
             )
         return {"schema_version": SCHEMA_VERSION, "peers": listed}
+
+    def round_trips(self) -> Mapping[str, Any]:
+        """As this node measured them."""
+        return told_round_trips(self._directory, set(self._transport.connected()))
 
     def _usefulness(self, node_id: NodeId) -> list[dict[str, Any]]:
         return [asdict(one) for one in self._live.usefulness(node_id)]

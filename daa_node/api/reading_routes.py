@@ -65,22 +65,22 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
         *(
             Route("GET", f"/v1/{name}", Right.READ, answer, tells=tells, meaning=meaning)
             for name, answer, tells, meaning in (
-                ("status", _telling(sources.status), Status, "How this node stands."),
+                ("status", telling(sources.status), Status, "How this node stands."),
                 (
                     "peers",
-                    _telling(sources.peers),
+                    telling(sources.peers),
                     Peers,
                     "Whom it knows, and how they stand with it.",
                 ),
                 (
                     "rounds",
-                    _telling_once(sources.rounds, sources.newest_round),
+                    telling_once(sources.rounds, sources.newest_round),
                     Rounds,
                     "The newest rounds, as far as they are in memory.",
                 ),
                 (
                     "validators",
-                    _telling(sources.validators),
+                    telling(sources.validators),
                     ValidatorSet,
                     "Who votes, and what is asked of the set.",
                 ),
@@ -89,16 +89,14 @@ def reading_routes(sources: Sources) -> tuple[Route, ...]:
     )
 
 
-def _telling(source: Source) -> Callable[[Asked], Awaitable[Reply]]:
+def telling(source: Source) -> Callable[[Asked], Awaitable[Reply]]:
     async def answer(_: Asked) -> Reply:
         return told(await source())
 
     return answer
 
 
-def _telling_once(
-    source: Source, mark: Callable[[], object]
-) -> Callable[[Asked], Awaitable[Reply]]:
+def telling_once(source: Source, mark: Callable[[], object]) -> Callable[[Asked], Awaitable[Reply]]:
     """One answer as long as the mark is the same."""
     held: tuple[object, Reply] | None = None
 

@@ -251,12 +251,7 @@ class _Daemon:
         job = training_job(self._made, directory, self._config)
         settings = identity.trainer_settings(self._config, directory)
         trainer = TrainerProcess(
-            job,
-            settings,
-            work,
-            directory.trainer,
-            self._events,
-            self._simulated.spawn_worker,
+            job, settings, work, directory.trainer, self._events, self._simulated.spawn_worker
         )
         try:
             async with (
@@ -291,6 +286,7 @@ class _Daemon:
                     start_outside=self._start_outside,
                     doorbell=self._transport.doorbell,
                     circuits=self._transport.circuits,
+                    paths=self._transport.paths,
                     punches=self._transport.punches,
                     router=self._make_router(),
                     web=self._make_web(),

@@ -14,6 +14,7 @@ from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import SignedRecord, supersedes
 from daa_node.network.reputation import Reputation
+from daa_node.network.round_trips import RoundTrips
 from daa_node.observability.events import PEER_BANNED, PEER_FAULT, EventLog
 from daa_node.seams import PeerId
 
@@ -34,6 +35,7 @@ class Standing:
     signed: SignedRecord | None = None
     seen_at_s: float = 0.0
     rtt_s: float | None = None
+    round_trips: RoundTrips | None = None  # None: none was measured
     clock_off_s: float | None = None  # ahead of ours, by its newest hello; the way of it included
     height: int = 0  # its finalized height, as it says
     reputation: Reputation = field(default_factory=Reputation)
@@ -140,9 +142,19 @@ class Directory:
         standing.seen_at_s = self._now_s()
         standing.height = max(standing.height, height)
         if rtt_s is not None:
-            standing.rtt_s = rtt_s
+            self.note_round_trip(peer_id, rtt_s)
         if clock_off_s is not None:
             standing.clock_off_s = clock_off_s
+
+    def note_round_trip(self, peer_id: PeerId, rtt_s: float) -> None:
+        """Of a peer that we know: a measure alone makes nobody known."""
+        standing = self._standings.get(peer_id)
+        if standing is None:
+            return
+        standing.rtt_s = rtt_s
+        if standing.round_trips is None:
+            standing.round_trips = RoundTrips()
+        standing.round_trips.note(rtt_s, self._now_s())
 
     def blame(self, peer_id: PeerId, fault: PeerFault) -> bool:
         """Count a fault; True when it gets the peer banned."""

@@ -18,6 +18,7 @@ from daa_node.errors import TrainerFailed
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.plan import told_loss_micronats
+from daa_node.rounds.recent_vertices import RecentVertices
 from daa_node.seams import StateRef, Trainer
 
 ROUNDS_LISTED_MAX = 1024  # of `daa-node rounds`; the chain has them all, and a start reads these
@@ -88,6 +89,7 @@ class History:
         self._trainer = trainer
         self._log = log
         self.records: list[RoundRecord] = []
+        self.recent = RecentVertices()
         self.loss_nats: float | None = None  # of the newest vertex, held-out
         self.loss_watch = LossWatch()
 
@@ -114,6 +116,7 @@ class History:
         """
         chain, heights = self._chain, self._chain.heights
         self.records.clear()
+        self.recent.clear()
         below: Vertex | None = None
         async for vertex_id in heights.ids(max(0, len(heights) - ROUNDS_LISTED_MAX)):
             vertex = await chain.vertex(vertex_id)
@@ -129,12 +132,14 @@ class History:
     async def _recall_one(self, vertex: Vertex, loss_nats: float | None) -> None:
         self.loss_watch.look_back([loss_nats])
         proof = await self._chain.exec_certificate(vertex.vertex_id)
+        self.recent.add(vertex)
         self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
 
     async def recall_anew(self, newest: Vertex) -> None:
         """The same after a gap was crossed; the newest is news."""
         await self.recall()
         del self.records[-1:]
+        self.recent.drop_newest()
         self.add(newest, await self._chain.exec_certificate(newest.vertex_id))
 
     def add(
@@ -145,6 +150,7 @@ class History:
         What its set tells of the one below stands for what we have not measured ourselves.
         """
         self._take_told(vertex)
+        self.recent.add(vertex)
         self.records.append(_record_of(vertex, proof, self.loss_nats, sent, wall_s))
         del self.records[:-ROUNDS_LISTED_MAX]
         self._log.emit(

@@ -78,6 +78,7 @@ export interface Peer {
   readonly connected: boolean;
   readonly relayed: boolean;
   readonly punched: boolean;
+  readonly dialled?: boolean | null; // whether we opened the connection
   readonly reach: string | null;
   readonly role: string | null;
   readonly part: string | null;
@@ -101,6 +102,48 @@ export interface RoundRecord {
   readonly voided: readonly string[];
   readonly bytes_sent: number;
   readonly wall_s: number;
+}
+
+/** The newest checkpoints, oldest first, with what each stands on. */
+export interface Graph {
+  readonly vertices: readonly {
+    readonly vertex_id: string;
+    readonly height: number;
+    readonly training_round: number;
+    readonly parents: readonly string[];
+    readonly rule: string;
+    readonly contributions: number;
+    readonly voided: number;
+    readonly newly_convicted: readonly string[];
+  }[];
+}
+
+/** What contributors say that they measured of each checkpoint: their word, and no proof. */
+export interface Losses {
+  readonly heights: readonly number[]; // of what was measured
+  readonly contributors: readonly number[];
+  readonly measured: readonly number[];
+  readonly least_nats: readonly (number | null)[];
+  readonly median_nats: readonly (number | null)[];
+  readonly greatest_nats: readonly (number | null)[];
+  readonly nodes: readonly {
+    readonly node_id: string;
+    readonly mine: boolean;
+    readonly losses_nats: readonly (number | null)[];
+  }[];
+  readonly nodes_in_all: number;
+}
+
+/** As this node measured them: the oldest minute first. */
+export interface RoundTrips {
+  readonly minutes: number;
+  readonly peers: readonly {
+    readonly node_id: string | null;
+    readonly peer_id: string;
+    readonly connected: boolean;
+    readonly rtts_ms: readonly (number | null)[];
+  }[];
+  readonly peers_in_all: number;
 }
 
 export interface MembershipRequest {

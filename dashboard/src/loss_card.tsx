@@ -6,6 +6,7 @@ import "uplot/dist/uPlot.min.css";
 import { Card, Empty } from "./card";
 import { curveOf, curveWords, type Curve } from "./curve";
 import type { RoundRecord } from "./facts";
+import { useScheme } from "./scheme";
 import type { Walk } from "./walks";
 import { nats } from "./words";
 
@@ -96,20 +97,4 @@ function optionsFor(box: HTMLElement, onPoint: (at: number | null) => void): uPl
     ],
     hooks: { setCursor: [(made) => onPoint(made.cursor.idx ?? null)] },
   };
-}
-
-/** The plot is drawn with the colours of the moment, and anew when these change. */
-function useScheme(): string {
-  const [scheme, setScheme] = useState(schemeNow());
-  useEffect(() => {
-    const asked = matchMedia("(prefers-color-scheme: dark)");
-    const change = (): void => setScheme(schemeNow());
-    asked.addEventListener("change", change);
-    return () => asked.removeEventListener("change", change);
-  }, []);
-  return scheme;
-}
-
-function schemeNow(): string {
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }

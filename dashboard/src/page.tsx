@@ -10,6 +10,7 @@ import { HealthCard } from "./health_card";
 import { LogCard } from "./log_card";
 import { LossCard } from "./loss_card";
 import { MembersCard } from "./members_card";
+import { NodeLossesCard } from "./node_losses_card";
 import { announcement, nowOf } from "./now";
 import { NowCard } from "./now_card";
 import { PeersCard } from "./peers_card";
@@ -18,6 +19,7 @@ import { SettingsCard } from "./settings_card";
 import { SignIn } from "./sign_in";
 import { NOTHING_KNOWN, type Link, type State } from "./state";
 import { Store } from "./store";
+import { TopologyCard } from "./topology_card";
 import { givenIn, keepToken, tabStorage } from "./token";
 import { short } from "./words";
 
@@ -90,10 +92,12 @@ function Node({ state, store }: { state: State; store: Store | null }) {
         <div class="columns">
           <div>
             <LossCard rounds={state.rounds} walks={state.walks} />
+            <NodeLossesCard losses={state.losses} />
             <RoundsCard walks={state.walks} nowS={nowS} me={me} />
+            <TopologyCard peers={state.peers} roundTrips={state.roundTrips} />
             <PeersCard state={state} nowS={nowS} />
             <Contributions state={state} />
-            <Checkpoints rounds={state.rounds} me={me} />
+            <Checkpoints state={state} me={me} />
           </div>
           <div>
             <HealthCard components={components} />

@@ -5,9 +5,11 @@
  */
 
 import { Card, Empty } from "./card";
+import { WAY_WORDS } from "./drawings/star";
 import type { Peer } from "./facts";
 import type { Gone, State } from "./state";
-import { count, NOTHING, seconds, short } from "./words";
+import { wayOf } from "./topology";
+import { count, milliseconds, NOTHING, seconds, short } from "./words";
 
 export const OTHERS_SHOWN_MAX = 30; // who is no member: anybody may connect, under ever new names
 const RTT_MS_SHOWN_MIN = 20; // on one machine all are near, and look so
@@ -105,7 +107,7 @@ function RoundTrip({ ms, farthestMs }: { ms: number | null; farthestMs: number }
   return (
     <span class="rtt">
       <i aria-hidden="true"><i style={{ width: `${share}%` }} /></i>
-      {ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms
+      {milliseconds(ms)}
     </span>
   );
 }
@@ -128,8 +130,7 @@ function Standing({ peer }: { peer: Peer }) {
 }
 
 function wayTo(peer: Peer): string {
-  if (peer.punched) return "through a hole";
-  if (peer.relayed) return "through a relay";
-  if (peer.connected) return peer.reach === "dials out" ? "it dialled us" : "directly";
+  const way = wayOf(peer);
+  if (way !== "gone") return WAY_WORDS[way];
   return peer.reach === null ? NOTHING : `last: ${peer.reach}`;
 }

@@ -1,7 +1,7 @@
 /** All that the page knows, and how what it hears changes that. Pure: no clock, no network. */
 
 import type {
-  Contributed, Members, Peer, RoundRecord, Settings, Status, Told,
+  Contributed, Graph, Losses, Members, Peer, RoundRecord, RoundTrips, Settings, Status, Told,
 } from "./facts";
 import { numberIn, textIn } from "./facts";
 import { walked, type Walk } from "./walks";
@@ -30,6 +30,9 @@ export interface State {
   readonly status: Status | null;
   readonly peers: readonly Peer[] | null;
   readonly rounds: readonly RoundRecord[];
+  readonly graph: Graph | null; // null: not told yet, or a daemon that does not tell it
+  readonly losses: Losses | null; // as above
+  readonly roundTrips: RoundTrips | null; // as above
   readonly members: Members | null;
   readonly contributed: Contributed | null; // null: this node keeps no history
   readonly settings: Settings | null;
@@ -39,7 +42,8 @@ export interface State {
 }
 
 export const NOTHING_KNOWN: State = {
-  link: { at: "connecting" }, aheadS: 0, status: null, peers: null, rounds: [], members: null,
+  link: { at: "connecting" }, aheadS: 0, status: null, peers: null, rounds: [], graph: null,
+  losses: null, roundTrips: null, members: null,
   contributed: null, settings: null, events: [], walks: [], gone: new Map(),
 };
 

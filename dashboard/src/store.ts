@@ -7,7 +7,7 @@
 import { get, NotReached, Refused } from "./asking";
 import type { Sent } from "./event_reader";
 import type {
-  Contributed, Members, Peer, RoundRecord, Settings, Status, Told,
+  Contributed, Graph, Losses, Members, Peer, RoundRecord, RoundTrips, Settings, Status, Told,
 } from "./facts";
 import { follow } from "./following";
 import { heard, isBare, NOTHING_KNOWN, type Link, type State } from "./state";
@@ -28,18 +28,24 @@ const OF_STATUS = new RegExp(
   + "set_|update_sealed|reachability_)",
 );
 
-type Kind = "status" | "peers" | "rounds" | "members" | "contributed" | "settings";
+type Kind = "status" | "peers" | "rounds" | "graph" | "losses" | "roundTrips" | "members"
+  | "contributed" | "settings";
 
 const PATHS: Readonly<Record<Kind, string>> = {
-  status: "/v1/status", peers: "/v1/peers", rounds: "/v1/rounds", members: "/v1/validators",
-  contributed: "/v1/contributions", settings: "/v1/settings",
+  status: "/v1/status", peers: "/v1/peers", rounds: "/v1/rounds", graph: "/v1/checkpoints",
+  losses: "/v1/losses", roundTrips: "/v1/round-trips",
+  members: "/v1/validators", contributed: "/v1/contributions",
+  settings: "/v1/settings",
 };
 const EVERY_MS: Readonly<Record<Kind, number>> = {
   status: STATUS_EVERY_MS, peers: PEERS_EVERY_MS, rounds: ROUNDS_EVERY_MS,
+  graph: ROUNDS_EVERY_MS, losses: ROUNDS_EVERY_MS, roundTrips: 15_000,
   members: 15_000, contributed: 15_000, settings: 60_000,
 };
 
 const KINDS = Object.keys(PATHS) as Kind[];
+// of these nothing is new before a round is over, and events say when one is
+const BY_ROUND: ReadonlySet<Kind> = new Set<Kind>(["rounds", "graph", "losses"]);
 
 export class Store {
   state: State = NOTHING_KNOWN;
@@ -47,7 +53,8 @@ export class Store {
   private readonly tell: (state: State) => void;
   private readonly stop = new AbortController();
   private readonly askedMs: Record<Kind, number> = {
-    status: 0, peers: 0, rounds: 0, members: 0, contributed: 0, settings: 0,
+    status: 0, peers: 0, rounds: 0, graph: 0, losses: 0, roundTrips: 0, members: 0,
+    contributed: 0, settings: 0,
   };
   private readonly due = new Set<Kind>();
   private isLearning = true; // what this daemon answers
@@ -123,7 +130,9 @@ export class Store {
     if (OF_PEERS.test(event.name)) this.due.add("peers");
     if (OF_MEMBERS.test(event.name)) this.due.add("members");
     if (event.name === "config_reloaded") this.due.add("settings");
-    if (event.name === "events_missed") this.due.add("rounds").add("status");
+    if (event.name === "round_finalized") this.due.add("graph").add("losses");
+    if (event.name === "events_missed") for (const kind of BY_ROUND) this.due.add(kind);
+    if (event.name === "events_missed") this.due.add("status");
   }
 
   /** Whatever is due, and was not asked for a moment ago. */
@@ -136,8 +145,8 @@ export class Store {
     for (const kind of isAlone ? ["status" as const] : KINDS) {
       const sinceMs = nowMs - this.askedMs[kind];
       const everyMs = this.everyMs(kind);
-      const isDue = kind === "rounds" && this.state.link.at === "live"
-        ? this.due.has("rounds") && sinceMs > everyMs
+      const isDue = BY_ROUND.has(kind) && this.state.link.at === "live"
+        ? this.due.has(kind) && sinceMs > everyMs
         : sinceMs > everyMs || (this.due.has(kind) && sinceMs > 3 * SOON_MS);
       if (isDue && !this.missing.has(kind)) void this.ask(kind);
     }
@@ -177,6 +186,12 @@ export class Store {
         return this.set({ ...this.state, peers: (answer as { peers: Peer[] }).peers });
       case "rounds":
         return this.set({ ...this.state, rounds: (answer as { rounds: RoundRecord[] }).rounds });
+      case "graph":
+        return this.set({ ...this.state, graph: answer as Graph });
+      case "losses":
+        return this.set({ ...this.state, losses: answer as Losses });
+      case "roundTrips":
+        return this.set({ ...this.state, roundTrips: answer as RoundTrips });
       case "members":
         return this.set({ ...this.state, members: answer as Members });
       case "contributed":

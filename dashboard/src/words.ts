@@ -11,6 +11,10 @@ export function seconds(value: number): string {
   return `${Math.round(value / 86_400)} days`;
 }
 
+export function milliseconds(value: number): string {
+  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+}
+
 export function bytes(value: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let at = 0, left = value;

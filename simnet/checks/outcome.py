@@ -57,6 +57,21 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, "ok": self.ok, **asdict(self)}
 
+    @classmethod
+    def of_json(cls, told: dict[str, Any]) -> "Outcome":
+        """What `as_json` said. Raises KeyError, TypeError or ValueError for anything else."""
+        if told["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {told['schema_version']}")
+        named = {name: told[name] for name in told if name not in ("schema_version", "ok")}
+        return cls(
+            **named
+            | {
+                "final_roots": tuple(told["final_roots"]),
+                "invariants": tuple(Invariant(**each) for each in told["invariants"]),
+                "sometimes": tuple(Mark(**each) for each in told["sometimes"]),
+            }
+        )
+
 
 class Stopwatch:
     """Started with a run, whose outcome it makes."""

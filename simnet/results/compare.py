@@ -9,6 +9,7 @@ them: a mean over all hides who was left behind.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +17,7 @@ from daa_node.config_file import Override
 from daa_node.errors import UserError
 from simnet.checks.outcome import SCHEMA_VERSION, Outcome
 from simnet.results import run as running
+from simnet.results.kept_comparison import KeptComparison, KeptRuns, run_folder, write_comparison
 from simnet.world.scenario_file import open_scenario
 
 SEEDS_MAX = 1000
@@ -115,20 +117,30 @@ def compare(
     seeds: int,
     told: Callable[[str], None] = lambda _: None,
     fidelity: str | None = None,
+    out: Path | None = None,
 ) -> list[Column]:
-    """Run everything; `told` hears a line after each run. Raises UserError."""
+    """Run everything; `told` hears a line after each run. Raises UserError.
+
+    `out` keeps each run in a folder of its own: `simnet report` draws them side by side.
+    """
     if not 1 <= seeds <= SEEDS_MAX:
         raise UserError(f"--seeds {seeds}: 1 to {SEEDS_MAX} are possible")
     keys = tuple(int(key) if key.isdigit() else key for key in factor.path.split("."))
     first = open_scenario(name).seed
     runs: list[list[Outcome]] = []
-    for value in factor.values:
+    kept: list[KeptRuns] = []
+    for place, value in enumerate(factor.values, 1):
         runs.append([])
-        for seed in range(first, first + seeds):
+        tried = tuple(range(first, first + seeds))
+        folders = tuple(run_folder(place, value, seed) for seed in tried)
+        kept.append(KeptRuns(value=value, seeds=tried, folders=folders))
+        for seed, folder in zip(tried, folders, strict=True):
             changed = Override(keys, value, f"flag --factor {factor.path}={value}")
             scenario = open_scenario(name, seed=seed, fidelity=fidelity, overrides=(changed,))
-            runs[-1].append(running.run(scenario))
+            runs[-1].append(running.run(scenario, None if out is None else out / folder))
             told(f"{factor.path}={value}, seed {seed}: {runs[-1][-1].cpu_s:.1f} s CPU")
+    if out is not None:
+        write_comparison(out, KeptComparison(factor=factor.path, columns=tuple(kept)))
     return columns_of(factor.values, runs)
 
 

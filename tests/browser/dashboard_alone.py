@@ -159,6 +159,73 @@ def rounds() -> list[dict[str, Any]]:
     ]
 
 
+def checkpoints() -> list[dict[str, Any]]:
+    """A chain, but for height 9: it merges two of height 8."""
+    told = [
+        {
+            "vertex_id": f"{height:02x}" * 32,
+            "height": height,
+            "training_round": height,
+            "parents": [f"{height - 1:02x}" * 32] if height else [],
+            "rule": "trimmed_mean",
+            "contributions": 4 - height % 2 if height else 0,
+            "voided": int(height == 7),
+            "newly_convicted": [CLEO] if height == 11 else [],
+        }
+        for height in range(13)
+    ]
+    beside = {**told[8], "vertex_id": "8b" * 32}
+    told[9] = {**told[9], "parents": [told[8]["vertex_id"], beside["vertex_id"]]}
+    return [*told[:9], beside, *told[9:]]
+
+
+def losses() -> dict[str, Any]:
+    """As each node measured; one of them has another model than the others."""
+    said = [round(2.1 + 3.4 / (1 + height / 2), 4) for height in range(12)]
+    away = {ME: 0.0, ANNE: 0.0004, BERT: -0.0002, CLEO: 0.3}
+    return {
+        "heights": list(range(12)),
+        "contributors": [4] * 12,
+        "measured": [4] * 12,
+        "least_nats": [round(loss - 0.0002, 4) for loss in said],
+        "median_nats": said,
+        "greatest_nats": [round(loss + 0.3, 4) for loss in said],
+        "nodes": [
+            {
+                "node_id": node,
+                "mine": node == ME,
+                "losses_nats": [
+                    None if height == 4 and node == BERT else round(loss + by, 4)
+                    for height, loss in enumerate(said)
+                ],
+            }
+            for node, by in away.items()
+        ],
+        "nodes_in_all": 4,
+    }
+
+
+def round_trips() -> dict[str, Any]:
+    """An hour of three nodes: one near, one behind a relay, and one that went ten minutes ago."""
+    rows = ((ANNE, 12.4, 60), (BERT, 148.0, 60), (CLEO, 31.0, 50))
+    return {
+        "minutes": 60,
+        "peers_in_all": 3,
+        "peers": [
+            {
+                "node_id": node,
+                "peer_id": peer(node)["peer_id"],
+                "connected": until == 60,
+                "rtts_ms": [
+                    round(ms * (3 if 20 < minute < 25 else 1), 1) if minute < until else None
+                    for minute in range(60)
+                ],
+            }
+            for node, ms, until in rows
+        ],
+    }
+
+
 def one_round(number: int) -> list[tuple[float, EventName, dict[str, Any]]]:
     """When it came after the beginning, what, and its fields."""
     return [
@@ -211,6 +278,9 @@ class Story:
             "/v1/status": lambda: status(self._is_cleo_here, self._is_paused),
             "/v1/peers": self._peers,
             "/v1/rounds": lambda: {"rounds": rounds()},
+            "/v1/checkpoints": lambda: {"vertices": checkpoints()},
+            "/v1/losses": losses,
+            "/v1/round-trips": round_trips,
             "/v1/validators": self._members,
             "/v1/contributions": contributions,
         }
@@ -231,7 +301,7 @@ class Story:
 
     def _peers(self) -> Mapping[str, Any]:
         near = peer(ANNE)
-        far = peer(BERT, rtt_ms=148.0, relayed=True, reach="relayed")
+        far = peer(BERT, rtt_ms=148.0, relayed=True, dialled=True, reach="relayed")
         gone = peer(CLEO, self._is_cleo_here, faults={"late": 2}, rtt_ms=31.0)
         return {"peers": [near, far, gone]}
 

@@ -17,6 +17,7 @@ from tests.test_base_wheels import BASE_BYTES_MAX, measured
 
 ROOT = Path(__file__).parents[2]
 PAGE, DASHBOARD = Path("daa_compute_page/site"), Path("daa_node/api/dashboard")
+REPORT = Path("simnet/results/page")
 OURS = ("daa_dag", "daa_consensus", "daa_node", "simnet", "configs", "wasm_worker")
 FILES = ("Makefile", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__", "*.egg-info")
@@ -31,6 +32,7 @@ def checkout(folder: Path, *, pages: bool) -> Path:
     if not pages:
         shutil.rmtree(folder / "wasm_worker" / PAGE, ignore_errors=True)
         shutil.rmtree(folder / DASHBOARD, ignore_errors=True)
+        shutil.rmtree(folder / REPORT, ignore_errors=True)
     return folder
 
 
@@ -89,6 +91,8 @@ def test_the_base_is_small_and_a_gateway_serves_the_page_of_the_other_wheel(
     assert {path for path in ours if DASHBOARD in path.parents} == {
         DASHBOARD / path for path in files_below(tree / DASHBOARD)
     }
+    report = {path.name for path in ours if REPORT in path.parents}
+    assert report == {"report.js", "report.css", "LICENSES.txt"}
     assert not {path for path in ours if "daa_compute_page" in path.parts}
 
     with tarfile.open(sdist_of(tree / "wasm_worker")) as packed:
@@ -121,7 +125,8 @@ def test_without_node_the_base_is_built_without_dashboard_and_no_page_is_packed(
     tree = checkout(tmp_path / "tree", pages=False)
     ours = unpack(wheel_of(tree), tmp_path / "installed")
     assert Path("daa_node/wire/page_files.py") in ours
-    assert not {path for path in ours if DASHBOARD in path.parents}
+    assert Path("simnet/results/report.py") in ours
+    assert not {path for path in ours if {DASHBOARD, REPORT} & set(path.parents)}
     with pytest.raises(subprocess.CalledProcessError):
         wheel_of(tree / "wasm_worker")
     assert "there is no page to pack: `make page` builds it" in capfd.readouterr().err

@@ -57,6 +57,20 @@ async def heard_back(caller: Libp2pTransport, peer_id: PeerId, payload: bytes) -
     return heard
 
 
+async def test_who_dialled_and_how_long_the_way_is_are_known_of_direct_and_relayed_ones() -> None:
+    async with world() as (relay, caller, called):
+        by_caller, by_called = dict[PeerId, float](), dict[PeerId, float]()
+        caller.paths.hear_round_trips(by_caller.__setitem__)
+        called.paths.hear_round_trips(by_called.__setitem__)
+        await called.circuits.reserve(relay.peer_id)
+        await caller.dial(through(relay, called))
+        await until(lambda: caller.peer_id in called.connected())
+        await until(lambda: called.peer_id in by_caller and caller.peer_id in by_called)
+        assert min(*by_caller.values(), *by_called.values()) > 0
+        assert caller.paths.is_dialled(called.peer_id)
+        assert not called.paths.is_dialled(caller.peer_id)
+
+
 async def test_a_reserved_peer_is_reached_and_is_who_it_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

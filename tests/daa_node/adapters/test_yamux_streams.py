@@ -8,8 +8,18 @@ import trio
 import trio.testing
 from libp2p.stream_muxer.exceptions import MuxedConnUnavailable, MuxedStreamEOF
 
-from daa_node.adapters.libp2p_frames import DATA, FIN, HEADER, HEADER_BYTES, RST, SYN, WINDOW_UPDATE
-from daa_node.adapters.libp2p_yamux import YamuxSession
+from daa_node.adapters.libp2p_frames import (
+    ACK,
+    DATA,
+    FIN,
+    HEADER,
+    HEADER_BYTES,
+    PING,
+    RST,
+    SYN,
+    WINDOW_UPDATE,
+)
+from daa_node.adapters.libp2p_yamux import KEEPALIVE_S, YamuxSession
 from daa_node.adapters.yamux_streams import LINGER_S, WINDOW_BYTES, YamuxStream
 from daa_node.wire.limits import MIB, STREAMS_PER_PEER_MAX
 from tests.daa_node.adapters.libp2p_stranger import frame
@@ -177,3 +187,20 @@ async def test_what_two_tasks_write_to_one_stream_comes_one_after_the_other(
         nursery.cancel_scope.cancel()
     half = 2 * WINDOW_BYTES
     assert len({*received[:half]}) == len({*received[half:]}) == 1
+
+
+async def test_a_round_trip_is_from_our_newest_ping_to_the_first_answer_to_it(
+    autojump_clock: object,
+) -> None:
+    heard: list[float] = []
+    async with member() as (them, session):
+        session.on_round_trip = heard.append
+        await trio.sleep(1.0)
+        await them.write(frame(PING, ACK, 0, 1))
+        await trio.sleep(1.0)
+        await them.write(frame(PING, ACK, 0, 1) + frame(PING, ACK, 0, 2))  # again, and too early
+        await trio.sleep(KEEPALIVE_S)
+        await them.write(frame(PING, ACK, 0, 1))  # of the ping before
+        await trio.testing.wait_all_tasks_blocked()
+    assert [round(rtt_s, 3) for rtt_s in heard] == [1.0]
+    assert session.rtt_s == heard[0]

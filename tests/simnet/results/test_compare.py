@@ -16,6 +16,8 @@ from simnet.results.compare import (
     parse_factor,
     table,
 )
+from simnet.results.kept_comparison import open_comparison
+from simnet.results.sides import sides_of
 
 SCENARIO = """
 name: pair
@@ -55,7 +57,11 @@ def test_the_loop_beats_taking_every_step_and_the_table_says_who_took_part(
     file = tmp_path / "pair.yaml"
     file.write_text(SCENARIO)
     factor = parse_factor(["work.adaptive=true,false"])
-    adaptive, naive = columns = compare(str(file), factor, seeds=1)
+    adaptive, naive = columns = compare(str(file), factor, seeds=1, out=tmp_path / "kept")
+    kept = open_comparison(tmp_path / "kept")
+    assert kept is not None
+    assert [column.folders for column in kept.columns] == [("1-true/seed-0",), ("2-false/seed-0",)]
+    assert sides_of(tmp_path / "kept", kept)["names"] == ["adaptive", "naive"]
     assert adaptive.seeds == naive.seeds == (0,)
     # Nobody waits for who takes every step at a quarter of the speed: it comes too late each time.
     assert adaptive.figures["tokens_per_s"].mean > 1.05 * naive.figures["tokens_per_s"].mean

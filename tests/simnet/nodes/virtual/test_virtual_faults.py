@@ -15,7 +15,7 @@ from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.mishaps import Mishaps
 from simnet.nodes.virtual.world import run_script, run_virtual
 from simnet.results import run as simnet_run
-from simnet.results.report import make_report
+from simnet.results.run_story import story_of
 from simnet.world.determinism import FAULT, VIEW, Trace
 from simnet.world.links import NS
 from simnet.world.scenario import Scenario
@@ -118,11 +118,14 @@ def test_without_a_quorum_progress_is_missed_and_the_report_shows_it(tmp_path: P
     )
     outcome = simnet_run.run(stuck, tmp_path)
     assert [each.name for each in outcome.invariants if not each.ok] == [PROGRESS]
-    page = make_report(tmp_path)
-    assert page.count("class=fault ") == 3  # the kill, and both nodes of the partition
-    assert "down from 5.000 s" in page
-    for word in ("proposal, view", "finalize, view", "final set", "final result", f">{PROGRESS}<"):
-        assert word in page
+    story = story_of(tmp_path)
+    assert [fault["nodes"] for fault in story["faults"]] == [[1], [2, 3]]
+    assert [lane["downs"][0][0] for lane in story["lanes"] if lane["downs"]] == [5000]
+    votes = {kind for lane in story["lanes"] for kind in lane["votes"]["kind"]}
+    assert votes >= {"proposal", "finalize"}
+    finals = {payload for lane in story["lanes"] for payload in lane["finals"]["payload"]}
+    assert finals >= {"set", "result"}
+    assert (story["invariants"][0]["name"], story["invariants"][0]["holds"]) == (PROGRESS, False)
 
 
 def test_a_run_without_faults_owes_progress_until_it_ends() -> None:

@@ -1,0 +1,98 @@
+/** Curves over a common axis; each has a stroke of its own beside its colour. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Drawing } from "./drawing";
+import { at, scaleOf } from "./scale";
+
+const HEIGHT = 200, LEFT = 46, RIGHT = 12, TOP = 10, BOTTOM = 26; // pixels
+const WIDTH_FIRST = 640; // before it is measured, or where nobody measures
+const TICK_PX = 90;
+const ROWS_MAX = 200; // of the table
+
+export interface Line {
+  readonly name: string;
+  readonly points: readonly (readonly [x: number, y: number])[]; // ascending in x
+}
+
+export function Lines(
+  { lines, words, axis, shownX, shownY }: {
+    lines: readonly Line[]; // four at the most can be told apart
+    words: string;
+    axis: string; // what x is
+    shownX: (x: number) => string;
+    shownY: (y: number) => string;
+  },
+) {
+  const [box, width] = useWidth();
+  const points = lines.flatMap((line) => line.points);
+  const across = scaleOf(points.map(([x]) => x), Math.max(2, width / TICK_PX));
+  const up = scaleOf(points.map(([, y]) => y), 4);
+  const room = { width: width - LEFT - RIGHT, height: HEIGHT - TOP - BOTTOM };
+  const x = (value: number): number => LEFT + at(value, across, room.width);
+  const y = (value: number): number => TOP + room.height - at(value, up, room.height);
+  const below = (
+    <ul class="legend" aria-hidden="true">
+      {lines.map(({ name }, place) => (
+        <li key={name}>
+          <svg class="lines" width="28" height="8" viewBox="0 -4 28 8">
+            <path class={`line line-${place}`} d="M0 0H28" />
+          </svg>
+          {name}
+        </li>
+      ))}
+    </ul>
+  );
+  return (
+    <Drawing words={words} table={() => tableOf(lines, words, axis, shownX, shownY)} below={below}>
+      <div ref={box}>
+        <svg class="lines" width={width} height={HEIGHT} viewBox={`0 0 ${width} ${HEIGHT}`}>
+          {up.ticks.map((tick) => (
+            <g key={tick}>
+              <line class="grid" x1={LEFT} x2={width - RIGHT} y1={y(tick)} y2={y(tick)} />
+              <text class="up" x={LEFT - 6} y={y(tick) + 4}>{shownY(tick)}</text>
+            </g>
+          ))}
+          {across.ticks.map((tick) => (
+            <text key={tick} class="across" x={x(tick)} y={HEIGHT - 8}>{shownX(tick)}</text>
+          ))}
+          {lines.map(({ name, points: own }, place) => (
+            <path
+              key={name} class={`line line-${place}`}
+              d={own.map(([px, py], step) => `${step === 0 ? "M" : "L"}${x(px)} ${y(py)}`).join("")}
+            />
+          ))}
+        </svg>
+      </div>
+    </Drawing>
+  );
+}
+
+function tableOf(
+  lines: readonly Line[], caption: string, axis: string,
+  shownX: (x: number) => string, shownY: (y: number) => string,
+) {
+  const rows = lines.flatMap(({ name, points }) => points.map(([x, y]) => ({ name, x, y })))
+    .sort((a, b) => a.x - b.x);
+  const step = Math.max(1, Math.ceil(rows.length / ROWS_MAX));
+  return {
+    caption, columns: [axis, "Curve", "Value"],
+    rows: rows.filter((_, place) => (rows.length - 1 - place) % step === 0)
+      .map(({ name, x, y }) => [shownX(x), name, shownY(y)]),
+  };
+}
+
+/** Of the place that is given to the drawing, as it changes. */
+function useWidth() {
+  const box = useRef<HTMLDivElement>(null);
+  const [width, setWidth] = useState(WIDTH_FIRST);
+  useEffect(() => {
+    const place = box.current;
+    if (place === null) return;
+    const look = (): void => setWidth(Math.max(160, Math.floor(place.clientWidth)));
+    const sizes = new ResizeObserver(look);
+    sizes.observe(place);
+    look();
+    return () => sizes.disconnect();
+  }, []);
+  return [box, width] as const;
+}

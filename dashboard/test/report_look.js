@@ -1,0 +1,92 @@
+/**
+ * Opens the report FILE of a simulated run from the disk in headless Chromium, and tells as JSON
+ * what is seen, at two widths and in both schemes, and what axe-core finds.
+ *
+ *   node test/report_look.js FILE CHROMIUM [SCREENSHOTS]
+ */
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
+
+const [file, executablePath, screenshots] = process.argv.slice(2);
+const PATIENCE_MS = 240_000; // beyond it something hangs
+const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const LOOKS = [["wide", 1440, 900], ["narrow", 390, 844]]
+  .flatMap((size) => ["light", "dark"].map((scheme) => [...size, scheme]));
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+async function violations() {
+  await page.evaluate(AXE); // by the debugger: the page's policy lets no such script in
+  const { violations: told } = await page.evaluate(() => window.axe.run(document, {
+    resultTypes: ["violations"],
+  }));
+  return told.flatMap(({ id, nodes }) => nodes.map(({ target }) => `${id}: ${target}`));
+}
+
+const browser = await chromium.launch({ executablePath, args: QUIET });
+const page = await browser.newPage({ reducedMotion: "reduce" });
+try {
+  page.setDefaultTimeout(PATIENCE_MS);
+  const complaints = [], requests = [];
+  page.on("request", (request) => requests.push(request.url()));
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  const address = pathToFileURL(file).href;
+  await page.goto(address);
+  await page.waitForSelector("#timeline canvas");
+
+  const found = {};
+  const inked = {}; // how many colours the timeline is painted in
+  for (const [name, width, height, colorScheme] of LOOKS) {
+    await page.setViewportSize({ width, height });
+    await page.emulateMedia({ colorScheme });
+    const look = `${name} ${colorScheme}`;
+    found[look] = await violations();
+    const sticksOut = await page.evaluate(
+      () => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    if (sticksOut > 0) found[look].push(`sticks out by ${sticksOut} px`);
+    inked[look] = await page.$eval("#timeline canvas", (canvas) => {
+      const copy = new OffscreenCanvas(canvas.width, canvas.height)
+        .getContext("2d", { willReadFrequently: true });
+      copy.drawImage(canvas, 0, 0);
+      const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+      return new Set(new Uint32Array(data.buffer)).size;
+    });
+    if (screenshots !== undefined) {
+      const path = join(screenshots, `report-${name}-${colorScheme}.png`);
+      await page.screenshot({ path, fullPage: true });
+    }
+  }
+
+  await page.setViewportSize({ width: 1440, height: 900 });
+  const words = (selector) => page.textContent(selector);
+  const all = (selector) => page.$$eval(selector, (each) => each.map((one) => one.textContent));
+  const whole = await words("#timeline .readout");
+  await page.focus("#timeline .buttons button");
+  await page.keyboard.press("Enter");
+  const closer = await words("#timeline .readout");
+  await page.click("#timeline .figures summary");
+  await page.waitForSelector("#timeline .figures table");
+  const figures = await all("#timeline .figures tbody th");
+  found["with a table open"] = await violations();
+  const sides = await page.$$eval("#sides [role=img]", (all) => all[0]?.ariaLabel ?? null);
+  const bars = Object.fromEntries(await page.$$eval("#sides .pair", (pairs) => pairs
+    .filter((pair) => pair.textContent.startsWith("Certified tokens"))
+    .map((pair) => [pair.firstElementChild.textContent,
+      [...pair.querySelectorAll(".figure")].map((figure) => figure.textContent)])));
+  console.log(JSON.stringify({
+    title: await page.title(), heading: await words("h1"), cards: await all("h2"),
+    picture: await page.getAttribute("#timeline [role=img]", "aria-label"),
+    sides,
+    bars, whole, closer, figures, found, inked, complaints,
+    elsewhere: requests.filter((url) => url !== address && !url.startsWith("data:")),
+  }));
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,101 @@
+"""What a drawing is told of the newest vertices: it is bounded, and says what each has said."""
+
+import json
+from dataclasses import replace
+
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import NodeId
+from daa_node.rounds.recent_vertices import NODES_TOLD_MAX, VERTICES_KEPT, RecentVertices
+from tests.daa_node.rounds.test_end import with_losses
+from tests.daa_node.rounds.test_plan import ALICE, BOB, CAROL, PARENT, contributor
+
+NOBODY = NodeId(bytes(32))
+
+
+def recent(*vertices: Vertex) -> RecentVertices:
+    found = RecentVertices()
+    for height, vertex in enumerate(vertices, 1):
+        found.add(replace(vertex, height=height))
+    return found
+
+
+def crowd(count: int) -> list[NodeId]:
+    return sorted(NodeId(number.to_bytes(32, "big")) for number in range(1, count + 1))
+
+
+def of_crowd(names: list[NodeId], losses: list[int]) -> Vertex:
+    facts = [
+        replace(contributor(name, 1), base_loss_micronats=loss)
+        for name, loss in zip(names, losses, strict=True)
+    ]
+    return replace(PARENT, contributors=tuple(facts))
+
+
+def test_losses_are_of_the_vertex_below_with_the_least_the_median_and_the_greatest() -> None:
+    told = recent(with_losses(2_500_000, 2_510_000, 9_000_000)).losses_told(BOB)
+    assert told["heights"] == [0]
+    assert (told["least_nats"], told["median_nats"], told["greatest_nats"]) == (
+        [2.5],
+        [2.51],
+        [9.0],
+    )
+    assert [(row["node_id"], row["mine"]) for row in told["nodes"]] == [
+        (BOB.hex(), True),
+        (ALICE.hex(), False),
+        (CAROL.hex(), False),
+    ]
+    assert told["nodes"][0]["losses_nats"] == [2.51]
+
+
+def test_who_could_not_measure_and_who_was_not_there_leave_a_gap() -> None:
+    told = recent(with_losses(2_000_000, 0, 2_200_000), with_losses(1_900_000)).losses_told(NOBODY)
+    rows = {row["node_id"]: row["losses_nats"] for row in told["nodes"]}
+    assert rows == {ALICE.hex(): [2.0, 1.9], CAROL.hex(): [2.2, None]}
+    assert (told["contributors"], told["measured"]) == ([3, 1], [2, 1])
+
+
+def test_of_a_round_that_nobody_measured_nothing_is_told() -> None:
+    told = recent(with_losses(0, 0)).losses_told(ALICE)
+    assert told["median_nats"] == told["least_nats"] == told["greatest_nats"] == [None]
+    assert told["nodes"] == []
+
+
+def test_of_a_thousand_the_farthest_are_told_and_this_node_and_the_answer_stays_small() -> None:
+    names = crowd(1_000)
+    losses = [2_000_000 + number % 3 for number in range(1_000)]
+    losses[500], losses[700] = 2_900_000, 1
+    found = recent(*(of_crowd(names, losses) for _ in range(VERTICES_KEPT + 5)))
+    told = found.losses_told(names[900])
+    rows = [row["node_id"] for row in told["nodes"]]
+    assert len(rows) == NODES_TOLD_MAX
+    assert rows[0] == names[900].hex()
+    assert {names[500].hex(), names[700].hex()} < set(rows)
+    assert rows[1:] == sorted(rows[1:])
+    assert told["nodes_in_all"] == 1_000
+    assert len(told["heights"]) == VERTICES_KEPT
+    assert len(json.dumps(told)) + len(json.dumps(found.graph_told())) < 60_000
+
+
+def test_the_graph_tells_what_each_stands_on_and_who_is_newly_convicted() -> None:
+    first = with_losses(2_000_000, 2_000_000)
+    voided = replace(first.contributors[1], weight=0)
+    second = replace(
+        first, parents=(first.vertex_id,), contributors=(first.contributors[0], voided)
+    )
+    third = replace(second, parents=(second.vertex_id, first.vertex_id), excluded=(BOB,))
+    told = recent(first, second, third, replace(third, rule="mean")).graph_told()["vertices"]
+    assert [row["height"] for row in told] == [1, 2, 3, 4]
+    assert [row["voided"] for row in told] == [0, 1, 1, 1]
+    assert told[2]["parents"] == [second.vertex_id.hex(), first.vertex_id.hex()]
+    assert [row["newly_convicted"] for row in told] == [[], [], [BOB.hex()], []]
+
+
+def test_what_was_convicted_before_the_oldest_that_is_kept_is_no_news() -> None:
+    vertex = replace(with_losses(2_000_000), excluded=(BOB,))
+    told = recent(*[vertex] * (VERTICES_KEPT + 1)).graph_told()["vertices"]
+    assert [row["newly_convicted"] for row in told] == [[]] * VERTICES_KEPT
+
+
+def test_nothing_is_told_of_no_vertex() -> None:
+    assert RecentVertices().graph_told() == {"vertices": []}
+    assert RecentVertices().losses_told(ALICE)["heights"] == []

@@ -1,0 +1,123 @@
+"""What a page of a run is told: every lane, fault and broken invariant, and when."""
+
+from pathlib import Path
+
+from simnet.checks.outcome import TRACE_FILE
+from simnet.results.run_story import LANES_MAX, MARKS_A_LANE_MAX, NODES_MAX, ROUNDS_MAX, story_of
+from simnet.world.determinism import ROUND, VIEW, Trace
+from simnet.world.links import NS
+from tests.simnet.results.kept_run import keep
+
+
+def test_every_lane_fault_and_broken_invariant_is_told(tmp_path: Path) -> None:
+    story = story_of(keep(tmp_path / "run"))
+    assert story["scenario"] == "two-halves"
+    assert not story["ok"]
+    lanes = story["lanes"]
+    assert [lane["node"] for lane in lanes] == [0, 1, 2, 3]
+    assert [lane["liar"] for lane in lanes] == [None, "equivocator", None, None]
+    assert all(lane["views"] == {"at": [1000], "view": [7]} for lane in lanes)
+    assert all(lane["votes"] == {"at": [1000], "view": [7], "kind": ["nullify"]} for lane in lanes)
+    assert lanes[2]["finals"] == {"at": [6000], "height": [1], "payload": ["abort"]}
+    assert lanes[2]["losses"] == {"at": [7000], "height": [1], "nats": [2.5]}
+    assert [lane["downs"] for lane in lanes] == [[], [], [], [(3000, 4000)]]
+    assert story["faults"] == [
+        {"fromMs": 2000, "toMs": 5000, "kind": "partition", "detail": "halves", "nodes": [0, 1]}
+    ]
+    assert story["broken"] == [
+        {"atMs": 6500, "name": "progress", "detail": "nothing final for 9 s"}
+    ]
+    assert story["endMs"] == 7000
+
+
+def test_what_broke_comes_first_and_when_and_the_rest_held_until_then(tmp_path: Path) -> None:
+    first, second = story_of(keep(tmp_path / "run"))["invariants"]
+    assert (first["name"], first["verdict"]) == ("progress", "BROKEN at 6.500 s")
+    assert first["detail"] == "nothing final for 9 s"
+    assert (second["name"], second["verdict"]) == ("one chain", "held until then")
+
+
+def test_rounds_figures_and_how_to_run_it_again_are_told(tmp_path: Path) -> None:
+    story = story_of(keep(tmp_path / "run"))
+    assert story["rounds"] == [
+        {
+            "height": 1,
+            "firstMs": 7000,
+            "lastMs": 7000,
+            "nodes": 1,
+            "contributors": 3,
+            "vertices": ["ab" * 8],
+        }
+    ]
+    assert story["sometimes"] == [{"name": "view-nullified", "hits": 4}]
+    assert story["figures"]["roots"] == ["cd" * 32]
+    assert ["participation", "0.75"] in story["measured"]
+    assert story["again"].startswith("simnet run ")
+    assert story["again"].endswith(" --seed 3 --fidelity light")
+    assert "<what> & why" in story["file"]
+
+
+def test_a_node_behind_a_router_is_told_of_with_its_way_through(tmp_path: Path) -> None:
+    (row,) = story_of(keep(tmp_path / "run"))["routers"]
+    assert row == {
+        "node": 2,
+        "nat": "symmetric",
+        "passage": "relayed",
+        "relays": 1,
+        "relayedWith": [0, 3],
+        "punchedWith": [1],
+    }
+
+
+def test_the_row_of_a_node_has_its_lane_in_numbers(tmp_path: Path) -> None:
+    rows = story_of(keep(tmp_path / "run"))["nodes"]
+    assert rows[1]["liar"] == "equivocator"
+    assert [row["faults"] for row in rows] == [1, 1, 0, 0]
+    assert [row["downMs"] for row in rows] == [0, 0, 0, 1000]
+    assert (rows[2]["finals"], rows[2]["rounds"], rows[2]["lossNats"]) == (1, 1, 2.5)
+    assert (rows[0]["nullified"], rows[0]["lossNats"]) == (1, None)
+
+
+def test_of_too_many_marks_the_newest_are_told(tmp_path: Path) -> None:
+    folder = keep(tmp_path / "run")
+    with (folder / TRACE_FILE).open("a") as file:
+        trace = Trace(file)
+        for view in range(10, 10 + MARKS_A_LANE_MAX):
+            trace.note(8 * NS + view, VIEW, node=0, view=view)
+    story = story_of(folder)
+    views = [lane["views"]["view"] for lane in story["lanes"]]
+    assert views[0][-1] == 9 + MARKS_A_LANE_MAX
+    assert [7 in view for view in views] == [False, True, True, True]
+    assert story["marksLeftOut"] == 1
+
+
+def test_of_thousands_of_nodes_those_that_something_befell_have_lanes(tmp_path: Path) -> None:
+    story = story_of(keep(tmp_path / "run", nodes=NODES_MAX + 100))
+    assert len(story["lanes"]) == LANES_MAX
+    assert story["lanesLeftOut"] == NODES_MAX + 100 - LANES_MAX
+    assert len(story["nodes"]) == NODES_MAX
+    assert story["nodesLeftOut"] == 100
+
+
+def test_of_too_many_rounds_the_newest_are_told(tmp_path: Path) -> None:
+    folder = keep(tmp_path / "run")
+    with (folder / TRACE_FILE).open("a") as file:
+        trace = Trace(file)
+        for height in range(2, ROUNDS_MAX + 3):
+            trace.note(
+                8 * NS, ROUND, node=2, height=height, vertex="", loss_nats=2.0, contributors=1
+            )
+    story = story_of(folder)
+    assert [row["height"] for row in story["rounds"]] == [*range(3, ROUNDS_MAX + 3)]
+    assert story["roundsLeftOut"] == 2
+
+
+def test_a_loss_that_is_no_number_is_none(tmp_path: Path) -> None:
+    folder = keep(tmp_path / "run")
+    with (folder / TRACE_FILE).open("a") as file:
+        Trace(file).note(
+            8 * NS, ROUND, node=2, height=2, vertex="", loss_nats=float("nan"), contributors=1
+        )
+    story = story_of(folder)
+    assert story["lanes"][2]["losses"]["nats"] == [2.5]
+    assert [row["height"] for row in story["rounds"]] == [1, 2]
