@@ -18,7 +18,11 @@ DISKS: tuple[Row, ...] = (
         "The file is far larger than one of its kind: it is another file",
         "Give the right one",
     ),
-    Row("is not UTF-8 text", "The file is no text, or was cut", "Write it again as UTF-8"),
+    Row(
+        "is not UTF-8 text",
+        "The file is no text, or was cut",
+        "Write it again as UTF-8. If it is a genesis.json, get it again from another host",
+    ),
     Row(
         "a configuration has few",
         "The file is far larger than settings are: it is another file",

@@ -340,7 +340,7 @@ FACTS: tuple[Row, ...] = (
     Row(
         "that process is stopped",
         "The daemon was stopped with Ctrl-Z or SIGSTOP, and holds the directory",
-        "Let it go on, as the message says",
+        "Let it go on: `kill -CONT` with its pid",
     ),
     Row(
         "it answers nobody: it starts, or ends, just now",

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 NOTHING = "Nothing: the node goes on by itself"
 # Of advice that takes something away, which nobody should follow for a stranger's words alone.
 _DRASTIC = re.compile(
-    r"\b(remove|delete|restore|move|aside|chmod|chown|kill|end|overwrite|give up|copy|sudo|"
-    r"make a new|rotate)\b",
+    r"\b(remove|delete|restore|move|aside|chmod|chown|kill(?! -CONT)|end|overwrite|give up|copy|"
+    r"sudo|make a new|rotate)\b",
     re.IGNORECASE,
 )
 
