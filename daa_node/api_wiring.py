@@ -5,6 +5,7 @@ Each part of the API has its routes in a module of its own; here they become one
 
 from collections.abc import Callable
 
+from daa_node.api.advice_route import advice_route
 from daa_node.api.audit import Deed
 from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.config import ApiConfig
@@ -71,6 +72,7 @@ def set_operator_desk(
     routes = (
         *reading_routes(sources),
         *drawing_routes(_drawings(parts, handlers, runner)),
+        advice_route(),
         *dashboard_routes(api.dashboard),
         *command_routes(commands),
         *settings_routes(api.settings),

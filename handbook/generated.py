@@ -9,7 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from daa_node.cli.doctor.advice import ADVICE
+from daa_node.advice.of_events import EVENTS
+from daa_node.advice.of_messages import FACTS, REMARKS
+from daa_node.advice.of_reasons import REFUSALS, VOLUNTEERS
+from daa_node.advice.row import Row
+from daa_node.advice.table import OF_COMMANDS
 from daa_node.config import SAFE_KEYS, NodeConfig
 from daa_node.genesis import Job
 from handbook import commands
@@ -34,11 +38,20 @@ def _scenario() -> Iterator[str]:
 
 
 def _messages() -> Iterator[str]:
-    for piece, advice in ADVICE:
-        yield f"### {piece}"
+    """By headings: what ends a command is looked for by its words."""
+    for row in OF_COMMANDS:
+        yield f"### {row.key}"
         yield ""
-        yield f"{advice}."
+        yield f"{row.means}. **What to do:** {row.advice}."
         yield ""
+
+
+def _rows(rows: tuple[Row, ...], head: str) -> Iterator[str]:
+    yield f"| {head} | what it means | what to do |"
+    yield "|---|---|---|"
+    for row in rows:
+        cells = (f"`{row.key.strip()}`", f"{row.means}.", f"{row.advice}." if row.do else "")
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _examples() -> Iterator[str]:
@@ -56,6 +69,10 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "daa-node": lambda: commands.reference("daa-node"),
     "simnet": lambda: commands.reference("simnet"),
     "messages": _messages,
+    "events": lambda: _rows(EVENTS, "event"),
+    "refusals": lambda: _rows(REFUSALS, "reason"),
+    "volunteers": lambda: _rows(VOLUNTEERS, "reason"),
+    "facts": lambda: _rows((*FACTS, *REMARKS), "words"),
     "examples": _examples,
 }
 

@@ -72,8 +72,8 @@ def main() -> None:
         app()
     except NodeError as error:
         print(report.plain(f"error: {error}"), file=sys.stderr)
-        for fact in getattr(error, "__notes__", ()):
-            print(report.plain(f"found: {fact}"), file=sys.stderr)
+        for line in getattr(error, "__notes__", ()):
+            print(report.plain(line), file=sys.stderr)
         raise SystemExit(error.exit_code if isinstance(error, UserError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -1,5 +1,6 @@
 /** The parts of this node, how each one is, and what would make it better. */
 
+import { adviceOn, type Advice } from "./advice";
 import type { Peer, Status } from "./facts";
 import { bytes, count, sentence } from "./words";
 
@@ -16,10 +17,12 @@ export const CONDITION_WORDS: Readonly<Record<Condition, string>> = {
   good: "Fine", watch: "Look at it", bad: "Wrong",
 };
 
-export function componentsOf(status: Status, peers: readonly Peer[]): Component[] {
+export function componentsOf(
+  status: Status, peers: readonly Peer[], advice: Advice,
+): Component[] {
   return [
-    quorum(status), worker(status), reach(status), standing(peers), storage(status),
-    records(status), loss(status), copies(status),
+    quorum(status), worker(status, advice), reach(status), standing(peers),
+    storage(status, advice), records(status, advice), loss(status, advice), copies(status, advice),
   ].filter((component) => component !== null);
 }
 
@@ -38,15 +41,14 @@ function quorum({ validators, waiting }: Status): Component {
   };
 }
 
-function worker({ trainer_pid, done }: Status): Component {
+function worker({ trainer_pid, done }: Status, advice: Advice): Component {
   if (trainer_pid !== null) {
     return { name: "Worker", condition: "good", words: `process ${trainer_pid}`, remedy: "" };
   }
   return {
     name: "Worker", condition: done ? "good" : "bad",
     words: done ? "not needed any more" : "does not run",
-    remedy: done ? "" : "The daemon starts it again. If it dies each time, the log says why "
-      + "(trainer_lost), and `daa-node doctor` what to do.",
+    remedy: done ? "" : adviceOn("trainer_lost", advice),
   };
 }
 
@@ -84,37 +86,38 @@ function standing(peers: readonly Peer[]): Component | null {
   };
 }
 
-function storage({ storage: { chain_bytes, work_bytes, bytes_max, level } }: Status): Component {
+function storage(
+  { storage: { chain_bytes, work_bytes, bytes_max, level } }: Status, advice: Advice,
+): Component {
   const used = bytes(chain_bytes + work_bytes);
   const words = bytes_max === null ? `${used} used` : `${used} of ${bytes(bytes_max)} used`;
   const remedies = {
     room: "",
-    near: "Old states go next. A larger storage.bytes_max keeps them.",
-    over: "Nothing more may go: raise storage.bytes_max, or give the disk more room.",
+    near: adviceOn("storage_near", advice),
+    over: adviceOn("storage_over", advice),
   };
   const conditions = { room: "good", near: "watch", over: "bad" } as const;
   return { name: "Storage", condition: conditions[level], words, remedy: remedies[level] };
 }
 
-function records({ damaged }: Status): Component {
+function records({ damaged }: Status, advice: Advice): Component {
   const number = damaged.length;
   return {
     name: "Records", condition: number > 0 ? "bad" : "good",
     words: number > 0 ? `${count(number, "record")} spoilt by the disk` : "no damage found",
-    remedy: number > 0 ? "The node asks members for good ones. If it comes again, look at the disk."
-      : "",
+    remedy: number > 0 ? adviceOn("record_damaged", advice) : "",
   };
 }
 
-function loss({ alarm }: Status): Component | null {
+function loss({ alarm }: Status, advice: Advice): Component | null {
   if (alarm === null) return null;
   return {
     name: "Loss", condition: "bad", words: sentence(alarm),
-    remedy: "A step spoilt the model. `daa-node checkpoint fork` goes on from one before it.",
+    remedy: adviceOn("loss_jumped", advice),
   };
 }
 
-function copies({ copies: { states, wanted } }: Status): Component | null {
+function copies({ copies: { states, wanted } }: Status, advice: Advice): Component | null {
   const lacking = states.filter((state) => wanted !== undefined && state.copies !== null
     && state.copies < wanted);
   if (states.length === 0) return null;
@@ -123,6 +126,6 @@ function copies({ copies: { states, wanted } }: Status): Component | null {
     name: "Copies of the model", condition: first === undefined ? "good" : "watch",
     words: first === undefined ? "enough members hold the newest states"
       : `the state of height ${first.height} is with ${first.copies} of ${wanted} members`,
-    remedy: first === undefined ? "" : "Members fetch it by themselves, if they have room for it.",
+    remedy: first === undefined ? "" : adviceOn("copies_lack", advice),
   };
 }

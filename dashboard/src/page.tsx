@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import icon from "../../wasm_worker/src/icon.svg";
+import { troublesOf, useAdvice, type Advice } from "./advice";
 import { Checkpoints } from "./checkpoints";
 import { componentsOf } from "./components";
 import { Contributions } from "./contributions";
@@ -51,6 +52,7 @@ export function Page({ take }: { take: () => string | null }) {
     addEventListener("hashchange", look);
     return () => removeEventListener("hashchange", look);
   }, []);
+  const advice = useAdvice(token, state.status !== null && state.link.at !== "away");
   const isRefused = state.link.at === "refused";
   if (token === null || isRefused) {
     return (
@@ -66,16 +68,18 @@ export function Page({ take }: { take: () => string | null }) {
       </>
     );
   }
-  return <Node state={state} store={store} />;
+  return <Node state={state} store={store} advice={advice} />;
 }
 
-function Node({ state, store }: { state: State; store: Store | null }) {
+function Node(
+  { state, store, advice }: { state: State; store: Store | null; advice: Advice },
+) {
   const nowS = useNowS() - state.aheadS; // by the daemon's clock, as its events are
   const now = nowOf(state, nowS);
   const said = announcement(state, now);
   const components = useMemo(
-    () => (state.status === null ? [] : componentsOf(state.status, state.peers ?? [])),
-    [state.status, state.peers],
+    () => (state.status === null ? [] : componentsOf(state.status, state.peers ?? [], advice)),
+    [state.status, state.peers, advice],
   );
   const me = state.status?.node_id ?? "";
   useEffect(() => {
@@ -100,7 +104,9 @@ function Node({ state, store }: { state: State; store: Store | null }) {
             <Checkpoints state={state} me={me} />
           </div>
           <div>
-            <HealthCard components={components} />
+            <HealthCard
+              components={components} troubles={troublesOf(state.events, advice, nowS)}
+            />
             <Controls status={state.status} onDone={() => store?.refresh("status")} />
             <MembersCard members={state.members} onDone={() => store?.refresh("members")} />
             <SettingsCard

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { componentsOf, type Component } from "../src/components";
-import { OTHERS, peer, status } from "./told";
+import { ADVICE, OTHERS, peer, status } from "./told";
 
 function named(name: string, components: readonly Component[]): Component {
   const found = components.find((component) => component.name === name);
@@ -10,7 +10,7 @@ function named(name: string, components: readonly Component[]): Component {
 
 describe("a node where all is well", () => {
   it("has no part with anything to do", () => {
-    const all = componentsOf(status(), OTHERS.map((id) => peer(id)));
+    const all = componentsOf(status(), OTHERS.map((id) => peer(id)), ADVICE);
     expect(all.map(({ condition, remedy }) => [condition, remedy])).toEqual(
       all.map(() => ["good", ""]));
     expect(all.map(({ name }) => name)).toEqual(
@@ -39,13 +39,14 @@ describe("what is wrong is named with what to do", () => {
     }],
   ];
   it.each(cases)("%s is %s", (name, condition, more) => {
-    const part = named(name, componentsOf(status(more), []));
+    const part = named(name, componentsOf(status(more), [], ADVICE));
     expect(part.condition).toBe(condition);
     expect(part.remedy).not.toBe("");
   });
 
   it("a worker is not missed once the job is done", () => {
-    const part = named("Worker", componentsOf(status({ trainer_pid: null, done: true }), []));
+    const over = status({ trainer_pid: null, done: true });
+    const part = named("Worker", componentsOf(over, [], ADVICE));
     expect(part.condition).toBe("good");
   });
 });
@@ -59,7 +60,7 @@ describe("how others see this node", () => {
         level: "low", score: 0.2, weakest: "network", would_raise: "a faster uplink",
       } }),
     ];
-    const part = named("Standing with others", componentsOf(status(), peers));
+    const part = named("Standing with others", componentsOf(status(), peers, ADVICE));
     expect(part.condition).toBe("bad");
     expect(part.remedy).toContain("Would raise it: A faster uplink.");
   });

@@ -1,5 +1,6 @@
 /** Answers of a daemon, as its API gives them. */
 
+import type { Advice } from "../src/advice";
 import type { Peer, RoundRecord, Status, Told } from "../src/facts";
 import { NOTHING_KNOWN, type State } from "../src/state";
 
@@ -48,3 +49,18 @@ export function state(more: Partial<State> = {}): State {
     peers: OTHERS.map((id) => peer(id)), ...more,
   };
 }
+
+const ASKED = [
+  "trainer_lost", "storage_near", "storage_over", "record_damaged", "loss_jumped", "copies_lack",
+];
+
+/** Of the events that the page asks for by name, and of some more. */
+export const ADVICE: Advice = {
+  events: {
+    ...Object.fromEntries(ASKED.map((name) => [name, { means: `${name} is`, do: `mend ${name}` }])),
+    round_started: { means: "A round has begun", do: "" },
+    peer_fault: { means: "It broke a rule", do: "Nothing, if it is rare" },
+    peer_refused: { means: "They do not talk", do: "See why" },
+  },
+  refusals: { "clock-skew": { means: "The clocks differ", do: "Set the clock" } },
+};

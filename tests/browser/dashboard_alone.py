@@ -15,6 +15,7 @@ import trio
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.operator_door import operator_door
 from daa_node.adapters.site_directory import DASHBOARD, read_site
+from daa_node.api.advice_route import advice_route
 from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.dashboard_routes import dashboard_routes
 from daa_node.api.description import description_route
@@ -261,6 +262,7 @@ class Story:
                 self._log.emit(name, round=number, **fields)
         reason = "round 13 is open and a quorum is reachable"
         self._log.emit(events.DECISION, decision="train", reason=reason)
+        self._log.emit(events.NAME_UNKNOWN, host="dora.example", why="no such host")
         self._log.emit(events.PEER_FAULT, peer_id="12D3KooWEvil", reason="late", detail=MARKUP)
         self._at_s = None
 
@@ -289,6 +291,7 @@ class Story:
         )
         asked = (
             *(Route("GET", path, Right.READ, _telling(tell)) for path, tell in answers.items()),
+            advice_route(),
             *command_routes(commands),
             *settings_routes(Settings(self._settings, self._change)),
             *self._stream.routes(),

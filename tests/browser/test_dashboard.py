@@ -77,6 +77,9 @@ def test_the_page_tells_what_happens_and_why(visit: dict[str, Any]) -> None:
     assert "under way" in seen["rounds"][0]
     assert seen["curve"].startswith("Held-out loss: 5.5000 at height 0")
     assert any("Would raise it: Staying for more rounds" in words for words in seen["health"])
+    assert any("Nine tenths of storage.bytes_max" in words for words in seen["health"])
+    (lately,) = (words for words in seen["health"] if words.startswith("name unknown"))
+    assert "What to do: Look at the spelling under network.bootstrap" in lately
     assert "join e5e5" in seen["request"].lower()
     assert {"decision", "peer left", "round finalized"} <= set(seen["log"])
 

@@ -1,9 +1,12 @@
-"""One fact more below the error that ends `run` or `join`, where a quick look finds one.
+"""Below the error that ends `run` or `join`: one fact more, and what to do where it lacks that.
 
-Most messages have their cause and their remedy in them, and nothing is added to those. A look is
-taken only where this host knows something that the message could not say: who has the port, which
-disk is full, how far the way to an inviter goes. What is found hangs at the error as a note, and
-`main` prints it on a line of its own.
+    error: ...          the message
+    found: ...          what this host knows and the message could not say: who has the port,
+                        which disk is full, how far the way to an inviter goes
+    what to do: ...     of the table of advice
+
+Most messages have their cause and their remedy in them, and nothing is added to those. Each line
+hangs at the error as a note, and `main` prints it.
 """
 
 import errno
@@ -20,11 +23,14 @@ import trio
 from daa_node.adapters import host_looks
 from daa_node.adapters.host_looks import DiskLeft
 from daa_node.adapters.host_names import HostNames
+from daa_node.advice.of_messages import FACTS
+from daa_node.advice.table import OF_COMMANDS, row_of_message, says_what_to_do
 from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import NodeError
 
 FULL_BYTES = 64 * 2**20  # a disk with less room refuses what a round writes
+LOOK = "Ask `daa-node doctor` with the same --dir: it says what to do about what it finds"
 LOOK_TIMEOUT_S = 4.0  # a person waits for the prompt; two SYNs of TCP
 _PORT = re.compile(r"/tcp/(\d+)")
 _PID = re.compile(r"\(pid (\d+)\)")
@@ -45,15 +51,34 @@ LOOKS = Looks()
 
 @contextmanager
 def explained(root: Path, looks: Looks = LOOKS) -> Iterator[None]:
-    """Hang the fact at a NodeError that comes out, if there is one, and let it go on."""
+    """Hang fact and advice at a NodeError that comes out, if there are, and let it go on."""
     try:
         yield
     except NodeError as error:
+        fact = None
         with suppress(OSError):  # a look that fails must not hide the error
             fact = fact_behind(str(error), root, looks)
-            if fact is not None:
-                error.add_note(fact)
+        if fact is not None:
+            error.add_note(f"found: {fact}")
+        advice = advice_below(str(error), fact)
+        if advice is not None:
+            error.add_note(f"what to do: {advice}")
         raise
+
+
+def advice_below(message: str, fact: str | None = None) -> str | None:
+    """What the message does not say itself; None if it does, or if nobody knows.
+
+    A part of what ends `join` may be another node's words: they choose nothing that could harm.
+    """
+    if says_what_to_do(message):
+        return None
+    if fact is not None and (of_fact := row_of_message(fact, FACTS)) is not None:
+        return of_fact.advice
+    row = row_of_message(message, OF_COMMANDS)
+    if row is None:
+        return None
+    return LOOK if row.is_drastic else row.advice
 
 
 def fact_behind(message: str, root: Path, looks: Looks = LOOKS) -> str | None:

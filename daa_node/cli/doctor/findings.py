@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from daa_node.cli.doctor.advice import advice_of
+from daa_node.advice.table import advice_of
 from daa_node.cli.doctor.scene import Scene
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import trio
 
 from daa_node.adapters.host_names import HostNames
+from daa_node.advice.table import advice_on_refusal
 from daa_node.cli.doctor import clocks, reach
-from daa_node.cli.doctor.advice import advice_on_refusal
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene
 from daa_node.cli.joining import REMEDIES, Visit

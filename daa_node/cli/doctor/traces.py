@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from daa_node.adapters.disk_journal import LOG_BYTES_MAX
 from daa_node.adapters.journal_format import GUARD_BYTES_MAX, guarded, log_of, records_of
-from daa_node.cli.doctor.advice import OF_REFUSALS, advice_on_refusal
+from daa_node.advice.table import OF_REFUSALS, advice_on_refusal
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene, lines_at_end, tail_of
 from daa_node.errors import StorageFailed, UserError

@@ -15,8 +15,11 @@ import pytest
 from daa_node.adapters import host_looks
 from daa_node.adapters.host_looks import DiskLeft
 from daa_node.adapters.libp2p_transport import cannot_listen
+from daa_node.advice.of_messages import FACTS
+from daa_node.advice.row import Row
+from daa_node.advice.table import ALL_MESSAGES
 from daa_node.cli.data_directory import DataDirectory
-from daa_node.cli.doctor.explained import Looks, explained, fact_behind
+from daa_node.cli.doctor.explained import LOOK, Looks, advice_below, explained, fact_behind
 from daa_node.errors import StorageFailed, UserError
 from tests.daa_node.cli.conftest import Command
 from tests.daa_node.cli.doctor.scenes import made_node
@@ -106,7 +109,10 @@ def test_the_error_goes_on_with_its_note(tmp_path: Path) -> None:
     looks = replace(QUIET, disk_left=lambda path: DiskLeft(5, 5))
     with pytest.raises(StorageFailed, match="cannot write x") as told, explained(tmp_path, looks):
         raise StorageFailed(FULL)
-    assert len(told.value.__notes__) == 1
+    assert told.value.__notes__ == [
+        f"found: 5 B are free on the disk where {tmp_path} lies",
+        "what to do: Make room on it, or bound what the node keeps with storage.bytes_max",
+    ]
     with pytest.raises(StorageFailed), explained(tmp_path, replace(QUIET, disk_left=_fails)):
         raise StorageFailed(FULL)
     message = str(cannot_listen("/ip4/0.0.0.0/tcp/4001", TAKEN))
@@ -116,6 +122,22 @@ def test_the_error_goes_on_with_its_note(tmp_path: Path) -> None:
     with pytest.raises(UserError) as plain, explained(tmp_path, looks):
         raise UserError("something else")
     assert not hasattr(plain.value, "__notes__")
+
+
+def test_what_a_message_lacks_is_said_below_it_and_nothing_that_could_harm() -> None:
+    lacks = f"cannot read n/wal: {os.strerror(errno.EIO)}"
+    assert "look at the disk" in str(advice_below(lacks))
+    assert advice_below("config.yaml:2:1: unknown key: write it as x") is None
+    assert advice_below("nobody has heard of this") is None
+    assert advice_below("no keys at n") == LOOK
+    for row in ALL_MESSAGES:
+        said = f"/ip4/192.0.2.1/tcp/1 and this node cannot work together: {row.key}"
+        assert not (row.is_drastic and advice_below(said) == row.do), row.key
+
+
+@pytest.mark.parametrize("row", FACTS, ids=lambda row: str(row.key))
+def test_each_fact_has_its_advice(row: Row) -> None:
+    assert advice_below("a message that says nothing of it", row.key) == row.advice
 
 
 def test_run_prints_the_fact_on_a_line_of_its_own(command: Command, tmp_path: Path) -> None:

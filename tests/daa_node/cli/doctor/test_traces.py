@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from daa_node.adapters.journal_format import framed, guard_of, log_of
+from daa_node.advice.of_messages import CLOCKS
+from daa_node.advice.table import ALL_MESSAGES, OF_REFUSALS
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.doctor import outside
-from daa_node.cli.doctor.advice import ADVICE, CLOCKS, OF_REFUSALS
 from daa_node.cli.doctor.command import told
 from daa_node.cli.doctor.findings import Check, Finding, Level
 from daa_node.cli.doctor.outside import Stage, Try
@@ -168,7 +169,7 @@ async def test_refusals_are_told_once_for_each_reason(tmp_path: Path) -> None:
 
 async def test_what_another_node_says_chooses_no_advice(tmp_path: Path) -> None:
     """Else a stranger could have doctor say: remove the directory."""
-    for piece, advice in ADVICE:
+    for piece, advice in ((row.key, row.do) for row in ALL_MESSAGES if row.is_drastic):
         for reason in ("broken", piece):
             refusal = {"name": "peer_refused", "by": "peer", "reason": reason, "detail": piece}
             root = tmp_path / "n"
