@@ -223,7 +223,7 @@ class Volunteers:
         """The record of who may come in. Raises PeerFault with the reason to refuse it."""
         around, now_s = self._around, self._wall_s()
         greeting = decode_greeting(payload)
-        if not protocols.versions_agree(greeting.version, greeting.version):
+        if not protocols.OURS.meet(protocols.Versions(greeting.version, greeting.version)):
             raise PeerFault(
                 "version", f"yours is {greeting.version}, ours {protocols.PROTOCOL_VERSION}"
             )

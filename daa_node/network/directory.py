@@ -16,6 +16,7 @@ from daa_node.identity.record import SignedRecord, supersedes
 from daa_node.network.reputation import Reputation
 from daa_node.observability.events import PEER_BANNED, PEER_FAULT, EventLog
 from daa_node.seams import PeerId
+from daa_node.wire.protocols import Versions
 
 OTHERS_MAX = 1024  # peers that are not members; 10 kB each with their record
 
@@ -34,6 +35,7 @@ class Standing:
     signed: SignedRecord | None = None
     seen_at_s: float = 0.0
     rtt_s: float | None = None
+    speaks: Versions | None = None  # by its newest hello
     clock_off_s: float | None = None  # ahead of ours, by its newest hello; the way of it included
     height: int = 0  # its finalized height, as it says
     reputation: Reputation = field(default_factory=Reputation)
@@ -134,6 +136,7 @@ class Directory:
         height: int,
         rtt_s: float | None = None,
         clock_off_s: float | None = None,
+        speaks: Versions | None = None,
     ) -> None:
         """The peer spoke to us and says how far it is."""
         standing = self._meet(peer_id)
@@ -143,6 +146,8 @@ class Directory:
             standing.rtt_s = rtt_s
         if clock_off_s is not None:
             standing.clock_off_s = clock_off_s
+        if speaks is not None:
+            standing.speaks = speaks
 
     def blame(self, peer_id: PeerId, fault: PeerFault) -> bool:
         """Count a fault; True when it gets the peer banned."""
