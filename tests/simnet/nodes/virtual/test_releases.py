@@ -46,8 +46,9 @@ async def spoken(cluster: Cluster, node: int) -> dict[int, list[int] | None]:
     return {numbers[peer["peer_id"]]: peer["speaks"] for peer in listed["peers"]}
 
 
+@pytest.mark.parametrize("fidelity", ["light", "trio"])  # the latter with all of libp2p
 def test_members_are_upgraded_one_by_one_while_the_network_trains(
-    simnet_cluster: RunCluster,
+    simnet_cluster: RunCluster, fidelity: str
 ) -> None:
     upgrade = {"speaks": NEXT, "at_s": 2, "every_s": 3, "away_s": 0.8}
     old = {"name": "old", "count": 3, "upgrade": upgrade}
@@ -68,7 +69,7 @@ def test_members_are_upgraded_one_by_one_while_the_network_trains(
         for node in range(4):
             assert await spoken(cluster, node) == {n: NEXT for n in range(4) if n != node}
 
-    simnet_cluster(script, world, fidelity="light")
+    simnet_cluster(script, world, fidelity=fidelity)
 
 
 def test_whoever_speaks_none_of_its_versions_stays_out_unblamed_until_it_does(
