@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daa_node.adapters import journal_format, key_files, sqlite_schema
+from daa_node.adapters.durable_files import storage
 from daa_node.agreement import invitations, invite_book
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.contributors import kept
 from daa_node.disputes import shunning
-from daa_node.errors import StorageFailed, UserError
+from daa_node.errors import UserError
 from daa_node.gateway import volunteers
 from daa_node.packs import format as packed
 from daa_node.spot_checks import canaries
@@ -143,22 +144,26 @@ def check_formats(directory: DataDirectory) -> None:
 
     Reads the first bytes of each, and changes nothing. Raises StorageFailed for a disk that fails.
     """
-    for stored in FORMATS:
-        for path in _files(directory, stored.pattern):
-            version = stored.version_of(_head(path))
-            if version is None or version > FORMATS_MAX:
-                continue
-            if version > stored.newest:
-                raise UserError(
-                    f"{path} was written by a newer daa-node: it is {stored.what} of format "
-                    f"{version}, this program reads up to {stored.newest}; update the program, "
-                    f"{stored.instead}"
-                )
-            if version < stored.oldest:
-                raise UserError(
-                    f"{path} is {stored.what} of format {version}, this program reads from "
-                    f"{stored.oldest} on; run the program that wrote it, {stored.instead}"
-                )
+    with storage(f"look at the files in {directory.root}"):
+        for stored in FORMATS:
+            for path in _files(directory, stored.pattern):
+                _check(stored, path)
+
+
+def _check(stored: StoredFormat, path: Path) -> None:
+    version = stored.version_of(_head(path))
+    if version is None or version > FORMATS_MAX:
+        return
+    if version > stored.newest:
+        raise UserError(
+            f"{path} was written by a newer daa-node: it is {stored.what} of format {version}, "
+            f"this program reads up to {stored.newest}; update the program, {stored.instead}"
+        )
+    if version < stored.oldest:
+        raise UserError(
+            f"{path} is {stored.what} of format {version}, this program reads from "
+            f"{stored.oldest} on; run the program that wrote it, {stored.instead}"
+        )
 
 
 def _files(directory: DataDirectory, pattern: str) -> Iterator[Path]:
@@ -172,5 +177,3 @@ def _head(path: Path) -> bytes:
             return file.read(HEAD_BYTES)
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         return b""  # its own reader has words for these
-    except OSError as failure:
-        raise StorageFailed(f"cannot read {path}: {failure.strerror}") from failure
