@@ -42,6 +42,7 @@ from daa_node.seams import (
 from daa_node.training.datasets.examples import Examples
 from daa_node.wire.http_messages import AskingDesk, Desk
 from daa_node.wire.page_files import Site
+from daa_node.wire.protocols import OURS, Versions
 
 
 class Control(Protocol):
@@ -154,5 +155,6 @@ class NodeParts:
     network_now: Callable[[], NetworkConfig] | None = None  # its settings change while it runs
     storage_now: Callable[[], StorageConfig] | None = None  # so does its bound
     anchor: VertexId | None = None  # of the one past that the operator trusts
+    speaks: Versions = OURS  # in a simulation it may be those of the next release
     slowness: float = 1.0  # so many times longer a chunk takes, where each stands for many
     weigh_frame: Callable[[Piece], int] = len  # bytes that a frame of the bulk channel stands for

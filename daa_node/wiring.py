@@ -403,7 +403,7 @@ class Wiring:
             parts.clock,
             parts.events,
             parts.genesis.chain_id,
-            OwnStanding(own.current_bytes, lambda: runner.newest.height),
+            OwnStanding(own.current_bytes, lambda: runner.newest.height, parts.speaks),
             network,
         )
         door: Door = hello.door

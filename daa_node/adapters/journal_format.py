@@ -19,7 +19,7 @@ JOURNAL_VERSION = 1
 RECORD_BYTES_MAX = 4 * 2**20
 GUARD_BYTES_MAX = 65_536
 
-_LOG_MAGIC, _GUARD_MAGIC = b"daa-wal\n", b"daa-grd\n"
+LOG_MAGIC, GUARD_MAGIC = b"daa-wal\n", b"daa-grd\n"
 _HEADER = struct.Struct(">8sI")
 _MARKER = b"\xd4\xaa\x1e\xc0"  # makes the search for a record behind damage fast
 _LENGTH = struct.Struct(">I")
@@ -29,7 +29,7 @@ _PREFIX_BYTES = len(_MARKER) + _LENGTH.size + _DIGEST_BYTES
 
 def log_of(records: Iterable[bytes]) -> bytes:
     """A whole log."""
-    return _HEADER.pack(_LOG_MAGIC, JOURNAL_VERSION) + b"".join(map(framed, records))
+    return _HEADER.pack(LOG_MAGIC, JOURNAL_VERSION) + b"".join(map(framed, records))
 
 
 def framed(record: bytes) -> bytes:
@@ -44,7 +44,7 @@ def records_of(name: str, log: bytes) -> list[bytes]:
 
     Raises StorageFailed for damage in the middle, UserError for another program's version.
     """
-    _check_header(name, log, _LOG_MAGIC)
+    _check_header(name, log, LOG_MAGIC)
     records, offset = list[bytes](), _HEADER.size
     while (record := _record_at(log, offset)) is not None:
         records.append(record)
@@ -64,14 +64,14 @@ def records_of(name: str, log: bytes) -> list[bytes]:
 def guard_of(payload: bytes) -> bytes:
     """A whole guard file."""
     assert len(payload) <= GUARD_BYTES_MAX - _HEADER.size - _DIGEST_BYTES
-    return _HEADER.pack(_GUARD_MAGIC, JOURNAL_VERSION) + blake3(payload).digest() + payload
+    return _HEADER.pack(GUARD_MAGIC, JOURNAL_VERSION) + blake3(payload).digest() + payload
 
 
 def guarded(name: str, stored: bytes) -> bytes:
     """The payload of the guard file called `name`; b"" if it is damaged. Raises UserError."""
-    if stored[: len(_GUARD_MAGIC)] != _GUARD_MAGIC or len(stored) < _HEADER.size:
+    if stored[: len(GUARD_MAGIC)] != GUARD_MAGIC or len(stored) < _HEADER.size:
         return b""
-    _check_header(name, stored, _GUARD_MAGIC)
+    _check_header(name, stored, GUARD_MAGIC)
     digest = stored[_HEADER.size : _HEADER.size + _DIGEST_BYTES]
     payload = stored[_HEADER.size + _DIGEST_BYTES :]
     return payload if digest == blake3(payload).digest() else b""

@@ -28,12 +28,14 @@ from daa_node.identity.keys import (
 
 KEY_FORMAT_VERSION = 1
 BEGUN = "begun"
+BEGUN_VERSION, BEGUN_WORD = 1, b"daa-begun"  # a later format begins with the word and its number
 KEY_FILE_BYTES_MAX = 1024  # the longest is 180
 _FILES = {
     "ml_dsa.key": ("ml-dsa-65", ML_DSA_SEED_BYTES),
     "ml_kem.key": ("ml-kem-768", ML_KEM_SEED_BYTES),
     "libp2p.key": ("ed25519", ED25519_SEED_BYTES),
 }
+NAMES = tuple(_FILES)
 
 
 def create_keys(directory: Path, keys: NodeKeys | None = None) -> NodeKeys:

@@ -131,6 +131,8 @@ class OpenPacks:
             if isinstance(fault, OSError) and fault.errno != errno.EIO:
                 raise
             tail = packed.rescued(name, size_bytes, read)
+            if tail is None and packed.is_newer(read):
+                raise StorageFailed(f"{path} {fault}") from fault
             if tail is None:
                 what = (
                     fault if isinstance(fault, DamagedPack) else "has an index that is unreadable"

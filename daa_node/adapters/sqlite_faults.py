@@ -15,8 +15,11 @@ PRIMARY_CODE = 0xFF  # of an error code: what lies above it says more exactly wh
 REMEDY = ". A daemon sets it aside when it starts, and begins another"
 
 
-def fault_of(path: Path) -> tuple[str | None, str]:
-    """(what is wrong with the file, in a word); (None, "") if nothing is."""
+def fault_of(path: Path) -> str | None:
+    """What is wrong with the file; None if nothing is.
+
+    Raises StorageFailed for one of a newer program.
+    """
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as database:
             database.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -27,20 +30,29 @@ def fault_of(path: Path) -> tuple[str | None, str]:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as fault:  # names and messages rot, too
         if isinstance(fault, sqlite3.DatabaseError) and not is_damage(fault):
             raise
-        return f"is damaged ({fault})", "damaged"
+        return f"is damaged ({fault})"
     if (application, version, tables) == (0, 0, set()):
-        return None, ""  # begun, and no more
+        return None  # begun, and no more
     if application != schema.APPLICATION_ID:
-        return "is no history of a node", "damaged"
-    if version > schema.VERSION:
-        return f"is of a newer daa-node (version {version})", f"version{version}"
+        return "is no history of a node"
+    if schema.VERSION < version <= schema.VERSIONS_MAX:
+        raise of_newer(path, version)
     with closing(sqlite3.connect(":memory:")) as fresh:
         fresh.executescript(schema.TABLES)
         lacks = sorted(name for name, _ in _tables(fresh) - tables)
     if found == "ok" and version == schema.VERSION and not lacks:
-        return None, ""
+        return None
     why = found if found != "ok" else f"version {version}, tables: {', '.join(lacks) or 'whole'}"
-    return f"is damaged ({why})", "damaged"
+    return f"is damaged ({why})"
+
+
+def of_newer(path: Path | None, version: int) -> StorageFailed:
+    """A file that is whole, and not ours to change."""
+    return StorageFailed(
+        f"{path} was written by a newer daa-node: it is a history of format {version}, this "
+        f"program reads up to {schema.VERSION}; update the program, or move it away: another one "
+        "is begun from the chain"
+    )
 
 
 def _tables(database: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from daa_dag.ids import NodeId, VertexId
 from daa_node.adapters import sqlite_schema as schema
-from daa_node.adapters.sqlite_faults import BUSY_S, fault_of, is_damage, storage
+from daa_node.adapters.sqlite_faults import BUSY_S, fault_of, is_damage, of_newer, storage
 from daa_node.chronicle.rows import (
     Batch,
     Contributed,
@@ -241,19 +241,22 @@ class SqliteHistory:
         return database
 
     def _set_aside_unless_good(self, path: Path) -> str | None:
-        """Why, and where to; None if all is well. Raises OSError and sqlite3.Error."""
+        """Why, and where to; None if all is well.
+
+        Raises OSError, sqlite3.Error, and StorageFailed for one of a newer program.
+        """
         if not path.exists():
             for behind in BEING_THERE[1:]:  # of a file that is gone: they fit no other one
                 path.with_name(path.name + behind).unlink(missing_ok=True)
             return None
-        why, word = fault_of(path)
+        why = fault_of(path)
         if why is None and self._rot is not None:
-            why, word = f"is damaged ({self._rot})", "damaged"
+            why = f"is damaged ({self._rot})"
         self._rot = None
         if why is None:
             return None
-        aside = path.with_name(f"{path.name}.{word}")
-        for behind in BEING_THERE:  # one of a kind stays: the newest
+        aside = path.with_name(f"{path.name}.damaged")
+        for behind in BEING_THERE:  # one stays: the newest
             source = path.with_name(path.name + behind)
             target = aside.with_name(aside.name + behind)
             target.unlink(missing_ok=True)
@@ -367,10 +370,7 @@ class SqliteHistory:
                 if version == 0:
                     raise StorageFailed(f"{self._path} is only being begun: ask again in a moment")
                 if version > schema.VERSION:
-                    raise StorageFailed(
-                        f"{self._path} was written by a newer daa-node (version {version}, this "
-                        f"program reads {schema.VERSION}): update the program"
-                    )
+                    raise of_newer(self._path, version)
                 yield database
 
 

@@ -16,6 +16,7 @@ Times are unix seconds, losses millionths of a nat. A host is a small number her
 # Of the tables, by the very text below: another text under the same number is taken for damage. A
 # file of a newer one is not ours to change.
 VERSION = 1
+VERSIONS_MAX = 999  # a file that says more has rotted
 APPLICATION_ID = 0x64616168  # "daah" in the file's header: no other database is taken for ours
 
 HOUR_S, DAY_S = 3600, 86_400

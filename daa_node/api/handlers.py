@@ -203,6 +203,9 @@ class Handlers:
                     "view": None if stand is None else stand[0],
                     "height": standing.height if stand is None else stand[1],
                     "rtt_ms": None if standing.rtt_s is None else round(standing.rtt_s * 1e3, 1),
+                    "speaks": None
+                    if standing.speaks is None
+                    else [standing.speaks.least, standing.speaks.most],
                     "clock_off_s": None
                     if standing.clock_off_s is None
                     else round(standing.clock_off_s, 2) + 0.0,  # no -0.0

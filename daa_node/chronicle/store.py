@@ -33,7 +33,8 @@ class HistoryStore(Protocol):
     def open(self) -> Opened:
         """Before the first write, and again after a failure.
 
-        A file that is damaged, or of a newer program, is set aside, and an empty one is begun.
+        A file that is damaged is set aside, and an empty one is begun. One of a newer program stays
+        as it is: StorageFailed.
         """
 
     def write(self, batch: Batch) -> None:

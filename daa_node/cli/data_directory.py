@@ -28,7 +28,8 @@ from pathlib import Path
 from daa_node.adapters.durable_files import sync
 from daa_node.errors import NodeError, StorageFailed, UserError
 
-STORE_VERSION = 2  # 1: no packs in chain/
+STORE_VERSION = 2  # 1: no packs in chain/; raised with each format of cli.store_formats, too
+STORE_VERSION_MIN = 1  # whose directory the next run makes one of ours
 # What belongs to one network, and is put aside while the node is in another one. The list of chains
 # for which the keys have begun to sign stays: it is of all of them.
 OF_A_NETWORK = ("chain", "work", "trainer", "history", "agreement/wal", "agreement/guard")
@@ -168,6 +169,11 @@ class DataDirectory:
             raise UserError(
                 f"{self.root} was written by a newer daa-node: its store has version {text}, this "
                 f"program reads up to {STORE_VERSION}; update the program"
+            )
+        if int(text) < STORE_VERSION_MIN:
+            raise UserError(
+                f"{self.version} says {text}, and this program reads directories from version "
+                f"{STORE_VERSION_MIN} on; restore the file, or run the program that wrote it"
             )
 
     def upgrade(self) -> None:

@@ -10,6 +10,7 @@ from daa_node.adapters.key_files import create_keys, load_keys, mark_unused
 from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.system_clock import SystemClock
 from daa_node.cli.data_directory import DataDirectory, read_text
+from daa_node.cli.store_formats import check_formats
 from daa_node.config import NodeConfig
 from daa_node.config_file import Loaded, Override
 from daa_node.errors import StorageFailed, UserError
@@ -113,6 +114,7 @@ def open_node(
     """Load what lies in a node's directory. Raises UserError for whatever is wrong with it."""
     directory = DataDirectory(root)
     directory.check()
+    check_formats(directory)
     config = open_config(directory, config_path, flags)
     return LocalNode(directory, load_keys(directory.keys), config)
 

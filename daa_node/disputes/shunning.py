@@ -20,6 +20,7 @@ SHUNNED_ROUNDS_MAX = 1024
 AUTHORS_MAX = 2 * VALIDATORS_MAX  # of this committee, and as many that have left it
 KIND = NAME = "shunned"  # of the record
 BYTES_MAX = 64 * AUTHORS_MAX
+VERSION = 1  # of the record, a list of lists; a later one begins with its number
 
 
 @dataclass(frozen=True, slots=True)

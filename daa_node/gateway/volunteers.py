@@ -68,6 +68,7 @@ STORE_EVERY_S = 60.0
 TOLD_PER_S, TOLD_BURST = 0.5, 256.0  # comings, each with its going: who comes again and again
 REFUSALS_TOLD_EVERY_S = 600.0
 STORED = "volunteers"  # kind and name of the one record in the work store
+STORED_VERSION = 1  # of it, a list of lists; a later one begins with its number
 PARTING_S = 0.2  # closing at once would throw away the reason that was just sent
 
 
@@ -222,7 +223,7 @@ class Volunteers:
         """The record of who may come in. Raises PeerFault with the reason to refuse it."""
         around, now_s = self._around, self._wall_s()
         greeting = decode_greeting(payload)
-        if not protocols.versions_agree(greeting.version, greeting.version):
+        if not protocols.OURS.meet(protocols.Versions(greeting.version, greeting.version)):
             raise PeerFault(
                 "version", f"yours is {greeting.version}, ours {protocols.PROTOCOL_VERSION}"
             )

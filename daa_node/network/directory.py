@@ -17,6 +17,7 @@ from daa_node.network.reputation import Reputation
 from daa_node.network.round_trips import RoundTrips
 from daa_node.observability.events import PEER_BANNED, PEER_FAULT, EventLog
 from daa_node.seams import PeerId
+from daa_node.wire.protocols import Versions
 
 OTHERS_MAX = 1024  # peers that are not members; 10 kB each with their record
 
@@ -36,6 +37,7 @@ class Standing:
     seen_at_s: float = 0.0
     rtt_s: float | None = None
     round_trips: RoundTrips | None = None  # None: none was measured
+    speaks: Versions | None = None  # by its newest hello
     clock_off_s: float | None = None  # ahead of ours, by its newest hello; the way of it included
     height: int = 0  # its finalized height, as it says
     reputation: Reputation = field(default_factory=Reputation)
@@ -136,6 +138,7 @@ class Directory:
         height: int,
         rtt_s: float | None = None,
         clock_off_s: float | None = None,
+        speaks: Versions | None = None,
     ) -> None:
         """The peer spoke to us and says how far it is."""
         standing = self._meet(peer_id)
@@ -145,6 +148,8 @@ class Directory:
             self.note_round_trip(peer_id, rtt_s)
         if clock_off_s is not None:
             standing.clock_off_s = clock_off_s
+        if speaks is not None:
+            standing.speaks = speaks
 
     def note_round_trip(self, peer_id: PeerId, rtt_s: float) -> None:
         """Of a peer that we know: a measure alone makes nobody known."""

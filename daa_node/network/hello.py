@@ -5,7 +5,8 @@
        <-- hello ---
        --- verdict -->          <-- verdict ---          each says why it refuses
 
-Hello: canonical `[version, version_min, chain_id, record bytes, wall_ns, finalized_height]`.
+Hello: canonical `[version, version_min, chain_id, record bytes, wall_ns, finalized_height]`, and
+whatever later versions append. The first two are what it speaks: all from version_min to version.
 Verdict: canonical `["welcome"]` or `["refused", reason, detail]`. The peer with the lower id
 begins; the other waits a while for it, then begins itself.
 """
@@ -28,6 +29,7 @@ from daa_node.seams import ByteStream, Clock, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import read_message, write_message
 from daa_node.wire.limits import HELLO_BYTES_MAX, KIB
+from daa_node.wire.protocols import Versions
 
 HELLO_TIMEOUT_S = 6.0  # less than a door stays open, so that the reason still gets across
 WAIT_FOR_OTHER_S = 2.0
@@ -63,6 +65,10 @@ class Greeting:
     wall_ns: int
     height: int
 
+    @property
+    def speaks(self) -> Versions:
+        return Versions(self.version_min, self.version)
+
 
 @dataclass(frozen=True, slots=True)
 class OwnStanding:
@@ -70,6 +76,7 @@ class OwnStanding:
 
     record_bytes: Callable[[], bytes]
     height: Callable[[], int]
+    speaks: Versions = protocols.OURS
 
 
 class Hello:
@@ -136,10 +143,10 @@ class Hello:
         refusal: PeerFault | None = None
         signed: SignedRecord | None = None
         parted: list[PeerId] = []
-        height, clock_off_s = 0, 0.0
+        height, clock_off_s, speaks = 0, 0.0, self._own.speaks
         try:
             greeting = decode_greeting(payload)
-            height = greeting.height
+            height, speaks = greeting.height, greeting.speaks
             shown = self.judge(stream.peer_id, greeting)
             clock_off_s = (greeting.wall_ns - heard_ns) / 1e9 + (rtt_s or 0.0) / 2
             parted = self._places.take(shown)
@@ -157,7 +164,7 @@ class Hello:
         if signed is None or theirs is not None:
             return False
         self._directory.learn(signed)
-        self._directory.saw(stream.peer_id, height, rtt_s, clock_off_s)
+        self._directory.saw(stream.peer_id, height, rtt_s, clock_off_s, speaks)
         self._events.emit(
             PEER_JOINED,
             node_id=signed.record.node_id.hex(),
@@ -170,12 +177,13 @@ class Hello:
     def judge(self, peer_id: PeerId, greeting: Greeting) -> SignedRecord:
         """The peer's verified record. Raises PeerFault with the reason to refuse it."""
         self._check_ban(peer_id)
-        if not protocols.versions_agree(greeting.version, greeting.version_min):
+        ours, theirs = self._own.speaks, greeting.speaks
+        if not ours.meet(theirs):
+            older = "ours" if theirs.least > ours.most else "theirs"
             raise PeerFault(
                 "incompatible-version",
-                f"theirs speaks {greeting.version_min} to {greeting.version}, ours "
-                f"{protocols.PROTOCOL_VERSION_MIN} to {protocols.PROTOCOL_VERSION}: upgrade the "
-                f"older one",
+                f"theirs speaks protocol {theirs}, ours {ours}: upgrade the older one, {older}; "
+                "what it has on its disk stays good",
             )
         if greeting.chain_id != self._chain_id:
             raise PeerFault(
@@ -203,8 +211,8 @@ class Hello:
     def _own_greeting(self) -> bytes:
         return encode_greeting(
             Greeting(
-                protocols.PROTOCOL_VERSION,
-                protocols.PROTOCOL_VERSION_MIN,
+                self._own.speaks.most,
+                self._own.speaks.least,
                 self._chain_id,
                 self._own.record_bytes(),
                 self._clock.wall_ns(),
@@ -254,6 +262,8 @@ def decode_greeting(payload: bytes) -> Greeting:
         raise PeerFault("hello-malformed", f"a chain id has {DIGEST_BYTES} bytes")
     if not isinstance(record_bytes, bytes) or height > HEIGHT_MAX:
         raise PeerFault("hello-malformed", "the record is bytes, and the height below 2^53")
+    if not Versions(version_min, version).is_range:
+        raise PeerFault("hello-malformed", f"versions ascend, up to {protocols.VERSION_MAX}")
     return Greeting(version, version_min, ChainId(chain_id), record_bytes, wall_ns, height)
 
 

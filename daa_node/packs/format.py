@@ -54,6 +54,8 @@ KEY_BYTES = 1 + DIGEST_BYTES
 CHECK_BYTES = 16
 _LEAD_BITS = 64  # of a digest, which tell where about it stands among others
 _MAGIC, _END = b"daa pack", b"pack end"
+VERSION = 1
+_LATER = b"daa pk"  # with two digits that is how packs of later versions begin
 _HEADER = Struct(">8sI")
 _RECORD = Struct(f">{KEY_BYTES}sI{CHECK_BYTES}s")
 _ENTRY = Struct(f">{KEY_BYTES}sQI{CHECK_BYTES}s")
@@ -132,6 +134,20 @@ def name_of(key: bytes) -> tuple[str, str]:
 
 def check_of(key: bytes, payload: bytes | memoryview) -> bytes:
     return digest_of(key + payload)[:CHECK_BYTES]
+
+
+def version_of(head: bytes) -> int | None:
+    """Of a pack that begins so; None for what is none."""
+    if head.startswith(_MAGIC):
+        return 1
+    digits = head[len(_LATER) : len(_MAGIC)]
+    return int(digits) if head.startswith(_LATER) and digits.isdigit() else None
+
+
+def is_newer(read: ReadAt) -> bool:
+    """Whether a program with a later format has written it: nothing in it is damaged."""
+    version = version_of(read(0, _HEADER.size))
+    return version is not None and version > VERSION
 
 
 class PackWriter:
@@ -241,6 +257,11 @@ def _replaced(read: ReadAt) -> tuple[str, ...]:
     if len(header) < _HEADER.size:
         raise DamagedPack("is too short to be a pack")
     magic, count = _HEADER.unpack(header)
+    if is_newer(read):
+        raise DamagedPack(
+            f"was written by a newer daa-node: it is a pack of format {version_of(header)}, this "
+            f"program reads up to {VERSION}; update the program"
+        )
     if magic != _MAGIC or count > REPLACES_MAX:
         raise DamagedPack("does not begin as a pack does")
     names = read(_HEADER.size, count * DIGEST_BYTES)

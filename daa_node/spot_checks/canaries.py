@@ -31,6 +31,7 @@ from daa_node.spot_checks.calibration import (
 
 REQUEST = "device"  # the request's name
 KIND = NAME = "calibration"  # of the record
+VERSION = 1  # of it, a list of lists; a later one begins with its number
 FAILURES_MAX = 8  # of a worker's, or of rounds that leave no time
 RETRY_S = 5.0
 RESTS = 31  # after a step, times what it took: our own training has nearly all of the worker

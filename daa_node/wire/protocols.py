@@ -4,6 +4,8 @@ A protocol's name carries its own major version: a change that an old node would
 name. PROTOCOL_VERSION counts what hello compares before anything else is spoken.
 """
 
+from dataclasses import dataclass
+
 HELLO = "/daa/1/hello"  # both sides at once: who are you, and which chain
 VOTES = "/daa/1/votes"  # long-lived, one way: length-prefixed signed statements
 REQUEST = "/daa/1/request"  # one request, one response a stream
@@ -16,8 +18,26 @@ PUNCH = "/daa/1/punch"  # from a circuit to a connection without a relay; see pu
 PROTOCOL_VERSION = 1
 # The oldest version that we still understand. Raised when a message of it can no longer be served.
 PROTOCOL_VERSION_MIN = 1
+VERSION_MAX = 2**16 - 1  # a release a day for a century is fewer
 
 
-def versions_agree(theirs: int, theirs_min: int) -> bool:
-    """Whether each side understands the other's messages."""
-    return theirs >= PROTOCOL_VERSION_MIN and theirs_min <= PROTOCOL_VERSION
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What one program speaks: all versions from the least to the most."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.least} to {self.most}"
+
+    @property
+    def is_range(self) -> bool:
+        return 0 <= self.least <= self.most <= VERSION_MAX
+
+    def meet(self, theirs: "Versions") -> bool:
+        """Whether there is one that both speak, so that each understands the other's messages."""
+        return theirs.most >= self.least and theirs.least <= self.most
+
+
+OURS = Versions(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION)

@@ -12,6 +12,7 @@ from typing import Any
 
 from simnet.world.determinism import Streams
 from simnet.world.links import NS
+from simnet.world.releases import stops_of
 from simnet.world.scenario import FOREVER_S, FaultConfig, Scenario
 
 ATTRITION_KILLS_MAX = 100_000  # of one fault: ten a node of the largest world
@@ -76,7 +77,7 @@ def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:
     Whom aimed faults befall their world finds out, by Aims.
     """
     edges: list[Edge] = []
-    for _, fault in placed(scenario, streams):
+    for fault in (*(each for _, each in placed(scenario, streams)), *_upgrades(scenario)):
         edges.append(Edge(round(fault.at_s * NS), True, fault, fault.nodes))
         edges.append(Edge(round(fault.heals_s * NS), False, fault, fault.nodes))
     return sorted(edges, key=lambda edge: edge.at_ns)
@@ -114,10 +115,16 @@ def _attrition(fault: FaultConfig, scenario: Scenario, chance: Random) -> Iterat
         at_s += chance.expovariate(kills_per_s)
 
 
+def _upgrades(scenario: Scenario) -> Iterator[FaultConfig]:
+    """Who is given another release is stopped for it."""
+    return (FaultConfig.model_validate(stop) for stop in stops_of(scenario.nodes))
+
+
 def healed_ns(scenario: Scenario) -> int:
     """When all that heals has healed, and what never heals has begun: then all is as it stays."""
     over_s = [
-        fault.heals_s if fault.heals_s < FOREVER_S else fault.at_s for fault in scenario.faults
+        fault.heals_s if fault.heals_s < FOREVER_S else fault.at_s
+        for fault in (*scenario.faults, *_upgrades(scenario))
     ]
     return max((round(at_s * NS) for at_s in over_s), default=0)
 

@@ -11,6 +11,7 @@ from daa_node.network.config import (
     DATA_GB_A_DAY_MOST,
     NetworkConfig,
 )
+from simnet.world.releases import THIS_RELEASE, Speaks, UpgradeConfig
 
 NODES_MAX = 20_000
 Nat = Literal[
@@ -63,6 +64,8 @@ class NodesConfig(BaseModel):
     trainer: WorkersConfig = Field(WorkersConfig(), description="of daemons that vote")
     nat: Nat | None = Field(None, description="what each of them is behind; None: the internet")
     relay: bool = Field(False, description="whether its daemons relay for who cannot be dialled")
+    speaks: Speaks = Field(THIS_RELEASE, description="protocol versions, the least and the most")
+    upgrade: UpgradeConfig | None = Field(None, description="to another release, while it runs")
 
 
 def with_limits(network: NetworkConfig, limits: LimitsConfig | None) -> NetworkConfig:
@@ -82,6 +85,10 @@ def misplaced(classes: Sequence[NodesConfig], fidelity: str) -> Iterator[tuple[i
         for key in ("nat", "relay"):
             if getattr(group, key) and fidelity != "process":
                 said = f"`{key}` takes `fidelity: process`: only there are packets translated"
+                yield number, key, said
+        for key in ("speaks", "upgrade"):
+            if key in group.model_fields_set and fidelity not in ("light", "trio"):
+                said = f"`{key}` takes `fidelity: light` or `trio`: daemons in virtual time"
                 yield number, key, said
         if group.limits is not None and fidelity == "heap":
             yield number, "limits", "`limits` are settings of daemons, of which the heap has none"

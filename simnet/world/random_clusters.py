@@ -28,6 +28,7 @@ from simnet.world.random_faults import (
     rhythm,
     weak_nodes,
 )
+from simnet.world.releases import NEXT_RELEASE, UpgradeConfig
 from simnet.world.scenario import (
     AdversaryConfig,
     ChangeConfig,
@@ -102,6 +103,10 @@ SLOW_FACTOR = 20.0
 DISKS: tuple[DiskFault, ...] = (*("failed_sync", "failed_rename", "slow", "torn_write", "cleared"),)
 DISK_SLOWER = (20.0, 200.0)  # a sync then takes 40 or 400 ms
 PERCENTS = (5.0, 20.0)  # of messages that come twice, or of what is overtaken
+RELEASES_SHARE = (
+    0.12  # of runs: nodes of the next release are among them, some of them from amid it
+)
+UPGRADE_AWAY_S = (0.1, 0.8)
 FILES_SHARE = 0.25  # of what befalls files and streams, in each run
 NIGHTS_SHARE = 0.1  # of runs with somebody who looks on
 HEARD_S = 6.0  # by then who looks on has heard how far the others are
@@ -178,7 +183,7 @@ def random_daemons(seed: int) -> Scenario:
         ),
     )
     scenario = _with_lying_trainer(_in_trouble(scenario, chance, fragile, trouble_s))
-    scenario = _with_newcomers(scenario)
+    scenario = _with_releases(_with_newcomers(scenario), trouble_s)
     night = Streams(seed).random("night")
     if outside and night.random() < NIGHTS_SHARE:
         scenario = _in_the_night(scenario, night)
@@ -202,6 +207,30 @@ def _with_newcomers(scenario: Scenario) -> Scenario:
     rules = TrainersConfig(admission=admission, per_voucher=chance.randint(1, 2), max=16)
     work = scenario.work.model_copy(update={"trainers": rules})
     return scenario.model_copy(update={"nodes": (*scenario.nodes, coming), "work": work})
+
+
+def _with_releases(scenario: Scenario, trouble_s: float) -> Scenario:
+    """Each class runs this release, or the next one, or is given that while all this happens."""
+    chance = Streams(scenario.seed).random("releases")
+    if chance.random() >= RELEASES_SHARE:
+        return scenario
+    nodes = []
+    for group in scenario.nodes:
+        match chance.choice(("this", "next", "upgraded", "upgraded")):
+            case "next":
+                group = group.model_copy(update={"speaks": NEXT_RELEASE})
+            case "upgraded":
+                away_s = round(chance.uniform(*UPGRADE_AWAY_S), 3)
+                room_s = max(0.0, trouble_s - group.count * away_s)
+                at_s = round(chance.uniform(0, room_s), 3)
+                upgrade = UpgradeConfig(
+                    speaks=NEXT_RELEASE, at_s=at_s, every_s=away_s, away_s=away_s
+                )
+                group = group.model_copy(update={"upgrade": upgrade})
+            case _:
+                pass
+        nodes.append(group)
+    return scenario.model_copy(update={"nodes": tuple(nodes)})
 
 
 def _with_lying_trainer(scenario: Scenario) -> Scenario:

@@ -8,6 +8,7 @@ from daa_node.cli.data_directory import STORE_VERSION
 from daa_node.cli.doctor.findings import Finding, amiss, well, wrong
 from daa_node.cli.doctor.scene import Scene
 from daa_node.cli.starting import check_start
+from daa_node.cli.store_formats import check_formats
 from daa_node.errors import UserError
 from daa_node.observability import events as names
 
@@ -30,6 +31,10 @@ async def look_at_directory(scene: Scene) -> list[Finding]:
                 "Run daa-node as the owner of the directory, or chown the whole of it",
             )
         ]
+    try:
+        check_formats(scene.directory)
+    except UserError as fault:
+        return [wrong("directory", str(fault))]
     version = int(scene.directory.version.read_text())
     older = "" if version == STORE_VERSION else f"; the next run makes it {STORE_VERSION}"
     return [well("directory", f"{root} has format version {version}{older}")]

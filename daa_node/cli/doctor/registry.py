@@ -2,7 +2,7 @@
 
 import trio
 
-from daa_node.cli.doctor import machine, outside, own_files, traces
+from daa_node.cli.doctor import machine, outside, own_files, releases, traces
 from daa_node.cli.doctor.findings import Check, Finding, unmeasured
 from daa_node.cli.doctor.scene import Scene
 
@@ -23,6 +23,7 @@ QUICK = (
     Check("journal", traces.look_at_journal),
     Check("worker", traces.look_at_worker),
     Check("refusals", traces.look_at_refusals),
+    Check("release", releases.look_at_releases),
 )
 # At once: they wait for others.
 SLOW = (

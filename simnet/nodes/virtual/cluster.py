@@ -32,6 +32,7 @@ from simnet.world.determinism import DOWN, Streams, Trace
 from simnet.world.fault_marks import POWER_CUT, WIPED
 from simnet.world.links import NS, LinkModel
 from simnet.world.node_classes import newcomers_of
+from simnet.world.releases import spoken_by
 from simnet.world.scenario import Scenario
 from simnet.world.speeds import Speeds
 from simnet.world.topology import MBIT, Topology
@@ -91,6 +92,7 @@ class Cluster:
             vertices_restorable=scenario.work.vertices_restorable,
             gateways=frozenset(group.node for group in scenario.volunteers),
             newcomers=newcomers_of(scenario.nodes),
+            speaks=lambda node: spoken_by(scenario.nodes, node, now_ns() / NS),
         )
         self.machines = [
             Machine(site, n, keys, disk, _pace(scenario, speeds, n), account, self.liars.get(n))

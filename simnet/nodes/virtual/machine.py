@@ -38,6 +38,7 @@ from daa_node.seams import BulkTransport, PeerId
 from daa_node.training.config import TrainerConfig
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.model_config import DIGIT_CLASSES
+from daa_node.wire.protocols import Versions
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.disk_mount import Mount
@@ -49,6 +50,7 @@ from simnet.nodes.virtual.light_transport import LightTransport
 from simnet.nodes.virtual.member_transport import MemberTransport, Retries
 from simnet.nodes.virtual.message_lines import Lines, MessageTransport
 from simnet.nodes.virtual.network import PORT, Network, SimulatedTransport, host_of
+from simnet.nodes.virtual.next_release import of_release
 from simnet.nodes.virtual.scheduling import NODE, Processes, now_ns
 from simnet.nodes.virtual.third_party import EPOCH_S
 from simnet.world.adversaries.disguise import Liar, disguised
@@ -82,6 +84,7 @@ class Site:
     vertices_restorable: int | None  # of every node's disk; None: all of them
     gateways: frozenset[int]  # nodes to which volunteers come
     newcomers: frozenset[int]  # nodes that enroll as trainers
+    speaks: Callable[[int], Versions]  # of a node that is started now
 
 
 @dataclass(slots=True)
@@ -272,9 +275,8 @@ class Machine:
             gateway=GatewayConfig(enabled=self.number in site.gateways),
         )
         outside = self._outside(config.network)
-        messages: MessageTransport | None = None
-        if site.lines is not None:
-            messages = MessageTransport(outside, site.lines, (self.number, self.body))
+        place = (self.number, self.body)
+        messages = None if site.lines is None else MessageTransport(outside, site.lines, place)
         transport = MemberTransport(
             messages or outside, site.retries, self.number, self._on_message
         )
@@ -322,8 +324,9 @@ class Machine:
             network_now=lambda: with_limits(config.network, self.limits),
             slowness=1.0 if freight is None else freight.slowness or 1.0,
             weigh_frame=len if freight is None else freight.weigh_frame,
+            speaks=site.speaks(self.number),
         )
-        return parts if self.liar is None else disguised(parts, self.liar)
+        return of_release(parts) if self.liar is None else disguised(parts, self.liar)
 
     def _open_examples(self) -> Examples:
         """For pieces of training that volunteers get."""

@@ -291,17 +291,17 @@ def test_a_file_that_was_only_begun_takes_no_damaged_ones_place(path: Path) -> N
     assert SqliteHistory(path).open().set_aside is None
 
 
-def test_a_file_of_a_newer_program_is_set_aside_by_a_daemon_and_named_to_a_reader(
+def test_a_file_of_a_newer_program_stays_as_it_is_and_is_named(
     path: Path,
 ) -> None:
     opened(path).close()
     changed(path, f"PRAGMA user_version = {schema.VERSION + 1}")
-    with pytest.raises(StorageFailed, match="newer daa-node .* update the program"):
-        SqliteHistory(path).sums()
-    set_aside = SqliteHistory(path).open().set_aside
-    assert set_aside is not None
-    assert "is of a newer daa-node (version 2)" in set_aside
-    assert path.with_name("rounds.sqlite.version2").exists()
+    there = path.read_bytes()
+    for use in (SqliteHistory(path).sums, SqliteHistory(path).open):
+        with pytest.raises(StorageFailed, match="newer daa-node: .* format 2.* update the program"):
+            use()
+    assert path.read_bytes() == there
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_a_file_that_a_daemon_has_only_begun_says_so(path: Path) -> None:

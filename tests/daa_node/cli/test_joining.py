@@ -105,8 +105,8 @@ async def test_a_node_of_another_version_is_named_as_such() -> None:
     node.transport.set_handler(protocols.HELLO, _says(encode_greeting(newer)))
     said = await joined(node, keys=first)
     assert isinstance(said, str)
-    assert "theirs speaks 7 to 9" in said
-    assert "upgrade the older one" in said
+    assert "theirs speaks protocol 7 to 9" in said
+    assert "upgrade the older one, ours" in said
 
 
 def _says(greeting: bytes) -> Callable[[ByteStream], Awaitable[None]]:

@@ -22,6 +22,7 @@ from daa_node.network.topics import dht_namespace
 from daa_node.observability.events import EventLog
 from daa_node.seams import Address, PeerId
 from daa_node.wire import protocols
+from daa_node.wire.protocols import OURS, Versions
 
 CHAIN = ChainId(bytes(range(32)))
 KEYS = [NodeKeys.from_seed(bytes([number]) * 32) for number in range(5)]
@@ -54,6 +55,7 @@ class Neighbour:
     other_keys: NodeKeys | None = None  # in place of the number's
     delta_s: float = 0.5
     bootstrap: tuple[Address, ...] = ()
+    speaks: Versions = OURS
 
     def __post_init__(self) -> None:
         self.keys = self.other_keys or KEYS[self.number]
@@ -65,7 +67,7 @@ class Neighbour:
         self.directory = Directory(trio.current_time, members, self.events)
         own_keys = self.record_keys or self.keys
         self.own = OwnRecord(own_keys, self.transport.addresses, Role.CLOUD, (), self.clock)
-        standing = OwnStanding(self.own.current_bytes, lambda: self.number)
+        standing = OwnStanding(self.own.current_bytes, lambda: self.number, self.speaks)
         self.hello = Hello(
             self.transport,
             self.directory,

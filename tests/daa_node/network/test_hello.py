@@ -7,10 +7,16 @@ import trio
 
 from daa_dag.ids import ChainId
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.network.hello import Greeting, Hello, decode_greeting, encode_greeting
+from daa_node.network.hello import (
+    INNOCENT_REASONS,
+    Greeting,
+    decode_greeting,
+    encode_greeting,
+)
 from daa_node.seams import ByteStream, PeerId
 from daa_node.wire import protocols
 from daa_node.wire.framing import write_message
+from daa_node.wire.protocols import Versions
 from tests.daa_node.network.neighbours import KEYS, Neighbour, WallClock, running, until
 
 OTHER_CHAIN = ChainId(b"\xaa" * 32)
@@ -192,6 +198,8 @@ def test_a_greeting_survives_the_wire_and_later_fields_are_skipped() -> None:
     "wrong",
     [
         replace(GREETING, version=-1),
+        replace(GREETING, version=1, version_min=2),
+        replace(GREETING, version=2**16),
         replace(GREETING, chain_id=ChainId(b"short")),
         replace(GREETING, height=2**60),
         replace(GREETING, wall_ns=True),
@@ -202,12 +210,41 @@ def test_a_greeting_of_another_form_is_the_peers_fault(wrong: Greeting) -> None:
         decode_greeting(encode_greeting(wrong))
 
 
-async def test_versions_that_do_not_meet_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [
+        (7, 9, "theirs speaks protocol 7 to 9, ours 1 to 1: upgrade the older one, ours"),
+        (0, 0, "theirs speaks protocol 0 to 0, ours 1 to 1: upgrade the older one, theirs"),
+    ],
+)
+def test_versions_that_do_not_meet_are_named_with_the_one_to_upgrade(
+    least: int, most: int, words: str
+) -> None:
     ours = Neighbour(0)
-    judge = Hello.judge
-    with pytest.raises(PeerFault, match="theirs speaks 7 to 9, ours 1 to 1"):
-        judge(ours.hello, PeerId("x"), replace(GREETING, version=9, version_min=7))
-    assert protocols.versions_agree(9, 1)
+    with pytest.raises(PeerFault, match=words) as refused:
+        ours.hello.judge(PeerId("x"), replace(GREETING, version=most, version_min=least))
+    assert refused.value.reason in INNOCENT_REASONS
+
+
+async def test_a_node_of_the_next_release_is_welcome_and_is_known_as_one() -> None:
+    """As long as it speaks ours as well; nobody is blamed for what its hello has more."""
+    ours, newer = Neighbour(0), Neighbour(1, speaks=Versions(1, 2))
+    async with running(ours), running(newer):
+        await ours.transport.dial(newer.address)
+        await until(lambda: ours.welcomed(newer) and newer.welcomed(ours))
+    heard = [ours.directory.standing(newer.peer_id), newer.directory.standing(ours.peer_id)]
+    assert [standing.speaks for standing in heard if standing] == [Versions(1, 2), protocols.OURS]
+
+
+async def test_a_node_that_has_left_our_version_behind_is_refused_on_both_sides() -> None:
+    ours, newer = Neighbour(0), Neighbour(1, speaks=Versions(2, 3))
+    async with running(ours), running(newer):
+        await ours.transport.dial(newer.address)
+        await until(lambda: bool(ours.refusals()) and bool(newer.refusals()))
+    reasons = {reason for node in (ours, newer) for _, reason, _ in node.refusals()}
+    assert reasons == {"incompatible-version"}
+    assert not ours.welcomed(newer)
+    assert not ours.directory.banned_for_s(newer.peer_id)
 
 
 async def test_each_hello_tells_how_far_the_other_clock_is_off() -> None:

@@ -2,6 +2,7 @@
 
 from daa_node.identity.record import RECORD_BYTES_MAX as SIGNED_RECORD_BYTES_MAX
 from daa_node.wire import limits, protocols
+from daa_node.wire.protocols import Versions
 
 
 def test_a_signed_record_fits_where_it_travels() -> None:
@@ -10,9 +11,15 @@ def test_a_signed_record_fits_where_it_travels() -> None:
     assert limits.RECORD_BYTES_MAX <= limits.GOSSIP_BYTES_MAX
 
 
-def test_versions_agree_when_their_ranges_meet() -> None:
-    ours, least = protocols.PROTOCOL_VERSION, protocols.PROTOCOL_VERSION_MIN
-    assert protocols.versions_agree(ours, least)
-    assert protocols.versions_agree(ours + 5, ours)
-    assert not protocols.versions_agree(ours + 5, ours + 1)
-    assert not protocols.versions_agree(least - 1, 0)
+def test_versions_meet_where_both_speak_one() -> None:
+    ours = Versions(2, 4)
+    for theirs in (Versions(1, 2), Versions(3, 3), Versions(4, 9), Versions(1, 9)):
+        assert ours.meet(theirs)
+        assert theirs.meet(ours)
+    for theirs in (Versions(0, 1), Versions(5, 9)):
+        assert not ours.meet(theirs)
+        assert not theirs.meet(ours)
+    assert str(ours) == "2 to 4"
+    assert protocols.OURS.is_range
+    assert not Versions(3, 2).is_range
+    assert not Versions(0, protocols.VERSION_MAX + 1).is_range

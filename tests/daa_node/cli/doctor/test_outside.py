@@ -85,7 +85,7 @@ async def test_a_node_of_another_version_fails_at_hello_with_both_versions(
     async with running(node):
         tried = await try_once(node.address, MADE)
     assert (tried.stage, tried.reason) == (Stage.HELLO, "incompatible-version")
-    assert "theirs speaks 7 to 9, ours" in tried.cause
+    assert "theirs speaks protocol 7 to 9, ours" in tried.cause
     found = outside._failed(tried, is_met=False)
     assert "fails at stage hello: incompatible-version" in found.cause
     assert "Install the same version" in found.advice
