@@ -110,8 +110,8 @@ lint: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-# By hand: what needs a daemon beside it, or a directory. Each of these says how it is run.
-BY_HAND := $(addprefix benchmarks/,api_crowd.py history.py scrape_metrics.py)
+# By hand: what needs a daemon beside it, a directory or a page. Each of these says how it is run.
+BY_HAND := $(addprefix benchmarks/,api_crowd.py dashboard_events.py history.py scrape_metrics.py)
 
 bench: $(READY)
 	@for file in $(filter-out $(BY_HAND),$(wildcard benchmarks/*.py)); do \
