@@ -118,8 +118,8 @@ lint: $(READY)
 	@$(BIN)/vermin --quiet --target=3.11- --no-tips daa_dag daa_consensus daa_node simnet
 	@$(BIN)/lint-imports --no-logo
 
-# By hand: what needs a daemon beside it, a directory, or the network. Each of these says how it is run.
-BY_HAND := $(addprefix benchmarks/,api_crowd.py base_wheels.py history.py scrape_metrics.py)
+# By hand: what needs a daemon beside it, a directory, a page, or the network. Each of these says how it is run.
+BY_HAND := $(addprefix benchmarks/,api_crowd.py base_wheels.py dashboard_events.py history.py scrape_metrics.py)
 
 bench: $(READY)
 	@for file in $(filter-out $(BY_HAND),$(wildcard benchmarks/*.py)); do \

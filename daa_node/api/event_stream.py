@@ -24,7 +24,8 @@ from daa_node.wire.http_messages import Reply, Send
 STREAMS_MAX = 64  # fifty dashboards, and those that come again before we know that they were gone
 ADMIN_STREAMS = 4  # beyond these, for the admin token: whoever may only read keeps no operator out
 HEARTBEAT_S = 15.0
-PAUSE_S = 0.05  # between two sends to one reader: a storm of events costs it twenty a second
+PAUSE_S = 0.05  # a storm of events costs twenty sends a second to each reader
+SENDS_AT_ONCE = 8  # but before it are so many without a pause: events of a round come in bursts
 BATCH_EVENTS_MAX = 256  # one send; whoever is further behind gets more of them
 RETRY_MS = 2_000
 EVENTS = "text/event-stream; charset=utf-8"
@@ -95,6 +96,7 @@ class EventStream:
         return 0, _frame("events_missed", json.dumps({"count": None}))
 
     async def _follow(self, number: int, send: Send) -> None:
+        due_s = trio.current_time()  # when all sends so far were due, had they come evenly
         while True:
             with trio.move_on_after(HEARTBEAT_S) as quiet:
                 await self._log.news(number)
@@ -110,7 +112,9 @@ class EventStream:
                     self._keep(number, _frame(event["name"], as_line(event), self._id(number)))
                 pieces.append(self._frames[number])
             await send(b"".join(pieces))
-            await trio.sleep(PAUSE_S)
+            now_s = trio.current_time()
+            due_s = max(due_s, now_s) + PAUSE_S
+            await trio.sleep(max(0.0, due_s - now_s - SENDS_AT_ONCE * PAUSE_S))
 
     def _id(self, number: int) -> str:
         return f"id: {self._life}-{number}\n"

@@ -1,6 +1,7 @@
 /** What the node did, newest first, in its own words. */
 
-import { useState } from "preact/hooks";
+import type { VNode } from "preact";
+import { useMemo, useState } from "preact/hooks";
 import { Card, Empty } from "./card";
 import type { Told } from "./facts";
 import type { Link } from "./state";
@@ -21,8 +22,8 @@ const [, , TROUBLE] = KINDS[KINDS.length - 1] as (typeof KINDS)[number];
 
 export function LogCard({ events, link }: { events: readonly Told[]; link: Link }) {
   const [kind, setKind] = useState("all");
-  const names = KINDS.find(([id]) => id === kind)?.[2] ?? /./;
-  const shown = events.filter(({ name }) => names.test(name)).slice(-SHOWN_MAX).reverse();
+  // The same until an event comes, also while the page is drawn for another reason.
+  const rows = useMemo(() => rowsOf(events, kind), [events, kind]);
   return (
     <Card id="log" title="Log">
       <div class="filter">
@@ -34,22 +35,39 @@ export function LogCard({ events, link }: { events: readonly Told[]; link: Link 
           {KINDS.map(([id, title]) => <option key={id} value={id}>{title}</option>)}
         </select>
       </div>
-      {shown.length === 0
+      {rows.length === 0
         ? <Empty>{emptyWords(link, kind)}</Empty>
         : (
           <ol class="log scroll" tabindex={0} aria-label="Events, newest first">
-            {shown.map((event, at) => (
-              <li key={`${event.ts} ${event.name} ${shown.length - at}`}>
-                <time>{clock(event.ts)}</time>
-                <b class={TROUBLE.test(event.name) ? "trouble" : ""}>
-                  {event.name.replaceAll("_", " ")}
-                </b>
-                <span>{fieldsOf(event)}</span>
-              </li>
-            ))}
+            {rows}
           </ol>
         )}
     </Card>
+  );
+}
+
+// An event is one object for as long as the page has it: its row is made once, and moves down.
+const rowOf = new WeakMap<Told, VNode>();
+let rowsMade = 0;
+
+function rowsOf(events: readonly Told[], kind: string): VNode[] {
+  const names = KINDS.find(([id]) => id === kind)?.[2] ?? /./;
+  const shown = events.filter(({ name }) => names.test(name)).slice(-SHOWN_MAX).reverse();
+  return shown.map((event) => {
+    const row = rowOf.get(event) ?? madeRow(event);
+    rowOf.set(event, row);
+    return row;
+  });
+}
+
+function madeRow(event: Told): VNode {
+  rowsMade += 1;
+  return (
+    <li key={rowsMade}>
+      <time>{clock(event.ts)}</time>
+      <b class={TROUBLE.test(event.name) ? "trouble" : ""}>{event.name.replaceAll("_", " ")}</b>
+      <span>{fieldsOf(event)}</span>
+    </li>
   );
 }
 

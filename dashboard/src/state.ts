@@ -54,6 +54,7 @@ export function heard(state: State, event: Told): State {
     events: [...state.events.slice(1 - EVENTS_MAX), event],
     walks: walked(state.walks, event),
     gone: leftOrCame(state.gone, event),
+    peers: state.peers === null ? null : withPeer(state.peers, event),
     rounds: event.name === "round_finalized" ? withRound(state.rounds, event) : state.rounds,
     status: state.status === null ? null : quickly(state.status, event),
   };
@@ -68,6 +69,13 @@ function leftOrCame(gone: State["gone"], event: Told): State["gone"] {
   const [oldest] = next.keys();
   if (next.size > GONE_MAX && oldest !== undefined) next.delete(oldest);
   return next;
+}
+
+/** Who has left or come is shown so before the daemon is asked, which may take it two seconds. */
+function withPeer(peers: readonly Peer[], event: Told): readonly Peer[] {
+  if (event.name !== "peer_left" && event.name !== "peer_joined") return peers;
+  const peerId = textIn(event, "peer_id"), connected = event.name === "peer_joined";
+  return peers.map((peer) => (peer.peer_id === peerId ? { ...peer, connected } : peer));
 }
 
 /** What an event says already, before the daemon is asked for all of it. */

@@ -18,7 +18,7 @@ const STATUS_ALONE_EVERY_MS = 1_000;
 const PEERS_EVERY_MS = 10_000; // the daemon asks them in turn
 const ROUNDS_EVERY_MS = 5_000;
 const ROUNDS_AT_ONCE = 200; // of more the whole is asked for as much more seldom
-const TOLD_LATER_MS = 16; // a frame: events that come together are shown together
+const FRAME_MS = 16; // the page is drawn no more often, and what comes together is drawn together
 
 // names of events after which something else is to be asked for
 const OF_PEERS = /^(peer_|standing_changed|hole_|relay_|bulk_|author_shunned)/;
@@ -63,6 +63,7 @@ export class Store {
   private paths: object = {};
   private readonly asking = new Set<Kind>();
   private telling: ReturnType<typeof setTimeout> | null = null;
+  private toldMs = 0; // of a clock that only goes on
   private timer: ReturnType<typeof setInterval> | null = null;
 
   constructor(token: string, tell: (state: State) => void) {
@@ -225,9 +226,11 @@ export class Store {
 
   private set(state: State): void {
     this.state = state;
+    // At once after a pause, but behind whatever else the same piece of the stream has brought.
     this.telling ??= setTimeout(() => {
       this.telling = null;
       this.tell(this.state);
-    }, TOLD_LATER_MS);
+      this.toldMs = performance.now();
+    }, this.toldMs + FRAME_MS - performance.now());
   }
 }

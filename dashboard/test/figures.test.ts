@@ -90,6 +90,14 @@ describe("the nodes", () => {
     expect(others).toHaveLength(OTHERS_SHOWN_MAX);
   });
 
+  it("are gone and here again with the event that says so, before the daemon is asked", () => {
+    const [left, stays] = [peer(OTHERS[0]!), peer(OTHERS[1]!)];
+    const said = (name: string) => told(name, 5, { peer_id: left.peer_id, reason: "ended" });
+    const after = heard(state({ peers: [left, stays] }), said("peer_left"));
+    expect(after.peers).toEqual([{ ...left, connected: false }, stays]);
+    expect(heard(after, said("peer_joined")).peers).toEqual([left, stays]);
+  });
+
   it("that are gone are forgotten, the oldest first, before they fill the memory", () => {
     const many = Array.from({ length: GONE_MAX + 20 }, (_, at) => (
       told("peer_left", at, { peer_id: `peer ${at}`, reason: "left" })));

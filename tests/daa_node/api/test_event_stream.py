@@ -14,6 +14,7 @@ from daa_node.api.event_stream import (
     BATCH_EVENTS_MAX,
     HEARTBEAT_S,
     PAUSE_S,
+    SENDS_AT_ONCE,
     STREAMS_MAX,
     EventStream,
 )
@@ -129,6 +130,29 @@ async def test_who_comes_again_goes_on_where_it_left_off(
         assert reader.numbers() == [8, 9, 10, 11]
     async with followed.reader("?tail=5", last_event_id=f"{LIFE}-11") as reader:
         assert reader.numbers() == []
+
+
+async def test_a_burst_comes_at_once_and_a_storm_in_few_sends(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    followed = Followed()
+    async with followed.reader() as reader:
+        await trio.sleep(1.0)
+        for _ in range(2):
+            before = len(reader.sends)
+            for number in range(1, SENDS_AT_ONCE + 1):
+                followed.emit(1)
+                await trio.testing.wait_all_tasks_blocked()
+                assert len(reader.sends) == before + number
+            await trio.sleep(SENDS_AT_ONCE * PAUSE_S)
+        before, begun_s = len(reader.sends), trio.current_time()
+        while trio.current_time() < begun_s + 2.0:
+            followed.emit(1)
+            await trio.sleep(0.001)
+        most = SENDS_AT_ONCE + 2.0 / PAUSE_S + 1
+        assert most - 4 <= len(reader.sends) - before <= most
+        await trio.sleep(PAUSE_S)
+        assert reader.numbers() == list(range(1, followed.log.emitted + 1))
 
 
 async def test_what_the_tail_has_lost_is_told_with_its_count(
