@@ -151,6 +151,8 @@ class Books:
             case names.ROUND_FINALIZED if event["height"] not in self.rounds:
                 self.rounds[event["height"]] = {**event, "at_s": now_ns / NS}
                 self.close(now_ns)
+            case names.ROUND_FINALIZED if self.rounds[event["height"]]["loss_nats"] is None:
+                self.rounds[event["height"]]["loss_nats"] = event["loss_nats"]  # who trains has it
             case _:
                 pass
 
@@ -185,7 +187,11 @@ def facts(
     told = [books.rounds[height] for height in sorted(books.rounds)]
     seconds = [event["wall_s"] for event in told]
     losses = [_loss(event, scenario) for event in told]
-    contributors = sum(group.count for group in scenario.nodes if group.role != "observer")
+    contributors = sum(
+        group.count
+        for group in scenario.nodes
+        if group.role != "observer" and group.trainer.contribute
+    )
     tokens = sets[-1].tokens_total if sets else 0
     whole = _of_nodes(books, sets, range(scenario.node_count), traffic)
     contributed = sum(len(each.contributions) for each in sets)

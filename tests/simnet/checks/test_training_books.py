@@ -7,6 +7,7 @@ from daa_dag.checkpoint import Contributor
 from daa_dag.ids import ContributionRoot, NodeId
 from simnet.checks.training_books import Account, Books, Set, Stage, Traffic, facts
 from simnet.world.links import NS
+from simnet.world.node_classes import WorkersConfig
 from simnet.world.scenario import Scenario
 
 SCENARIO = Scenario.model_validate(
@@ -124,6 +125,18 @@ def test_facts_are_those_of_the_time_up_to_the_newest_certified_round() -> None:
     assert found["classes"]["quick"]["share_of_time"]["training"] == 0.6
     assert found["classes"]["quick"]["sent_bytes"] == 5
     assert found["classes"]["slow"]["tokens_certified"] == 0
+
+
+def test_a_loss_is_of_the_first_who_measured_it_and_who_never_trains_is_not_missed() -> None:
+    books = Books([Account(Time().now_ns) for _ in range(2)])
+    for node, loss_nats in ((0, None), (1, 0.25)):
+        books.on_event(node, finalized(1, loss_nats), (node + 1) * NS)
+    quick, slow = SCENARIO.nodes
+    light = quick.model_copy(update={"trainer": WorkersConfig(contribute=False)})
+    scenario = SCENARIO.model_copy(update={"nodes": (light, slow)})
+    found = facts(books, scenario, [Set(1, (contributed(1, 6),), 192)], Traffic({}, {}))
+    assert found["loss_over_time"] == [(1.0, 0.25)]
+    assert found["participation"] == 1.0
 
 
 def test_a_model_of_which_only_the_size_counts_has_no_loss() -> None:
