@@ -6,7 +6,7 @@ validators speak a newer protocol than may lie.
 
 from collections.abc import Sequence
 
-from daa_node.cli.doctor.advice import VERSIONS
+from daa_node.advice.of_messages import VERSIONS
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well
 from daa_node.cli.doctor.scene import Scene
 from daa_node.wire.protocols import OURS

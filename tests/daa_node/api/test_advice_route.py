@@ -7,7 +7,8 @@ import daa_node
 from daa_node.advice.of_events import EVENTS
 from daa_node.advice.table import OF_EVENTS, OF_REFUSALS
 from daa_node.api.advice_route import advice_route
-from tests.daa_node.api.operator_desks import TOKENS, operator_desk, strict_json
+from tests.daa_node.api.operator_desks import TOKENS, operator_desk
+from tests.daa_node.api.strict_json import strict_json
 from tests.daa_node.api.test_command_routes import visit
 
 PAGE = Path(daa_node.__file__).parents[1] / "dashboard" / "src"
