@@ -17,6 +17,7 @@ from daa_node.errors import NodeError
 from simnet.checks.invariants import ASSERTIONS
 from simnet.checks.training_books import Account, Books
 from simnet.nodes.virtual.crowd import Crowd
+from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.freight import freight_of
 from simnet.nodes.virtual.inline_trainer import Pace, Workbench, shared_examples
 from simnet.nodes.virtual.job import Founding
@@ -94,15 +95,7 @@ class Cluster:
             newcomers=newcomers_of(scenario.nodes),
             speaks=lambda node: spoken_by(scenario.nodes, node, now_ns() / NS),
         )
-        self.machines = [
-            Machine(site, n, keys, disk, _pace(scenario, speeds, n), account, self.liars.get(n))
-            for n, (keys, disk, account) in enumerate(
-                zip(founding.keys, disks, self.books.accounts, strict=True)
-            )
-        ]
-        for machine in self.machines:
-            group = scenario.group_of(machine.number)
-            machine.limits, machine.trains = group.limits, group.trainer.contribute
+        self.machines = _machines(scenario, speeds, site, founding, disks, self.books)
         # Further machines under a liar's key, by its number; they share its power and its links.
         self._twins = {
             n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]
@@ -278,6 +271,27 @@ class Cluster:
             return all(self.sightings.height(node) >= height for node in chosen)
 
         return await self.until(there, timeout_s)
+
+
+def _machines(
+    scenario: Scenario,
+    speeds: Speeds,
+    site: Site,
+    founding: Founding,
+    disks: Sequence[Disk],
+    books: Books,
+) -> list[Machine]:
+    """One for each node, off, with what its group allows it."""
+    made = [
+        Machine(site, n, keys, disk, _pace(scenario, speeds, n), account, founding.liars.get(n))
+        for n, (keys, disk, account) in enumerate(
+            zip(founding.keys, disks, books.accounts, strict=True)
+        )
+    ]
+    for machine in made:
+        group = scenario.group_of(machine.number)
+        machine.limits, machine.trains = group.limits, group.trainer.contribute
+    return made
 
 
 def _hearing(
