@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from daa_node.advice.of_events import EVENTS
+from daa_node.advice.of_findings import FINDINGS
 from daa_node.advice.of_messages import FACTS, REMARKS
 from daa_node.advice.of_reasons import REFUSALS, VOLUNTEERS
 from daa_node.advice.row import Row
@@ -72,6 +73,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "events": lambda: _rows(EVENTS, "event"),
     "refusals": lambda: _rows(REFUSALS, "reason"),
     "volunteers": lambda: _rows(VOLUNTEERS, "reason"),
+    "findings": lambda: _rows(FINDINGS, "finding"),
     "facts": lambda: _rows((*FACTS, *REMARKS), "words"),
     "examples": _examples,
 }

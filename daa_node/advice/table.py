@@ -13,6 +13,7 @@ from typing import Any
 
 from daa_node.advice.of_disks import DISKS, WIDE
 from daa_node.advice.of_events import EVENTS
+from daa_node.advice.of_findings import FINDINGS
 from daa_node.advice.of_jobs import JOBS
 from daa_node.advice.of_messages import FACTS, MESSAGES, REMARKS
 from daa_node.advice.of_reasons import OF_OTHERS, REFUSALS, VOLUNTEERS
@@ -24,7 +25,15 @@ OF_REFUSALS: Mapping[str, Row] = {row.key: row for row in REFUSALS}
 OF_VOLUNTEERS: Mapping[str, Row] = {row.key: row for row in VOLUNTEERS}
 OF_COMMANDS: tuple[Row, ...] = (*MESSAGES, *JOBS, *DISKS, *WIDE)
 # The first that fits counts.
-ALL_MESSAGES: tuple[Row, ...] = (*MESSAGES, *JOBS, *DISKS, *FACTS, *REMARKS, *WIDE)
+ALL_MESSAGES: tuple[Row, ...] = (
+    *FINDINGS,
+    *MESSAGES,
+    *JOBS,
+    *DISKS,
+    *FACTS,
+    *REMARKS,
+    *WIDE,
+)
 
 # Events, and the field of each whose words are this host's own: they say more than the name.
 OWN_WORDS: Mapping[str, str] = {

@@ -31,6 +31,4 @@ def judged(offs_s: Sequence[float], of_whom: str) -> Finding:
     return amiss(
         "clock",
         f"{told}; beyond {SKEW_MAX_S} s nobody welcomes this node",
-        "Let NTP set the clock of this host (`timedatectl set-ntp true`, then `timedatectl`). If "
-        "it does already, the other clocks are wrong: tell their operators",
     )

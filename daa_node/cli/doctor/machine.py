@@ -15,7 +15,6 @@ from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene
 from daa_node.cli.join_costs import check_quota, check_room, costs_of
 from daa_node.errors import UserError
-from daa_node.training.torch_there import INSTALL
 from daa_node.wire.listening import split_listen
 
 DAEMON_THREADS = 12  # as descriptors.FILES_MAX counts them
@@ -81,8 +80,6 @@ async def look_at_room(scene: Scene) -> list[Finding]:
             amiss(
                 "disk room",
                 f"{told}, and until its end this job takes {report.size(whole.disk_bytes)}",
-                "Bound what the node keeps: storage.bytes_max in config.yaml. Or make room before "
-                "the disk is full: the node stops voting then",
             )
         ]
     until = "until its end" if rounds is not None else "at its beginning"
@@ -104,16 +101,12 @@ async def look_at_pace(scene: Scene) -> list[Finding]:
         f"a small write is durable after {sync_ms:.1f} ms; {report.size(pace.bytes_per_s)} a "
         "second in one file"
     )
-    advice = (
-        "Move the directory to a faster disk, best an SSD of this host and no network drive, and "
-        "see what else writes there (`iostat -x 1`)"
-    )
     if sync_ms > delta_ms:
         slow = f"votes of this network have {delta_ms} ms (agreement.delta_ms) for their way"
-        return [amiss("disk speed", f"{told}, and {slow}", advice)]
+        return [amiss("disk speed", f"{told}, and {slow}")]
     if state_bytes > pace.bytes_per_s * window_s:
         slow = f"a whole state of {report.size(state_bytes)} takes longer than a round's window"
-        return [amiss("disk speed", f"{told}: {slow}, {window_s:g} s", advice)]
+        return [amiss("disk speed", f"{told}: {slow}, {window_s:g} s")]
     return [well("disk speed", told)]
 
 
@@ -148,8 +141,6 @@ async def look_at_threads(scene: Scene) -> list[Finding]:
                 "threads",
                 f"daemon and workers may need {needed} threads, and {max(0, room.left)} more are "
                 f"allowed: {room.limit}",
-                "Raise that limit (`ulimit -u`, TasksMax= of a systemd unit, or --pids-limit of a "
-                "container), or lower trainer.threads",
             )
         ]
     return [well("threads", f"it may need {needed}, and {room.left} more are allowed")]
@@ -166,7 +157,6 @@ async def look_at_device(scene: Scene) -> list[Finding]:
             wrong(
                 "device",
                 "no torch: this host can verify and vote, not train",
-                f"Install it: {INSTALL}. Or set trainer.contribute: false in config.yaml",
             )
         ]
     try:

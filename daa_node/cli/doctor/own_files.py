@@ -67,8 +67,6 @@ async def look_at_genesis(scene: Scene) -> list[Finding]:
                 "genesis",
                 f"the daemon that runs here is in chain {str(running)[:DIGITS]}, and "
                 f"{scene.directory.genesis} is of chain {chain[:DIGITS]}",
-                "Put the right genesis.json there. A daemon takes up another one when it starts: "
-                "`daa-node drain`, then `daa-node run`",
             )
         )
     held = _held_chain(scene)
@@ -78,8 +76,6 @@ async def look_at_genesis(scene: Scene) -> list[Finding]:
                 "genesis",
                 f"what lies in {scene.directory.root} is of chain {str(held)[:DIGITS]}, and "
                 f"{scene.directory.genesis} is of chain {chain[:DIGITS]}",
-                "If this genesis.json is the right one, there is nothing to do: the next run puts "
-                "what is of the other chain aside, under networks/. Else put the right one back",
             )
         )
     name = scene.made.job.name
@@ -127,16 +123,11 @@ def _identities(scene: Scene) -> Iterator[Finding]:
             "identity",
             f"{scene.directory.in_use(scene.runs)}. It does not answer: "
             f"{scene.faults.get('status', 'it says nothing')}",
-            "It starts or ends just now, is stopped (Ctrl-Z), or hangs. Ask `daa-node doctor` "
-            "again in a minute. If it is no better then, end that process by its pid",
         )
     for event in scene.log:
         if event.get("name") == str(names.KEY_ELSEWHERE):
             yield wrong(
                 "identity",
                 f"the keys of this node are in use elsewhere, too: {event.get('why')}",
-                "Find the other host that has a copy of keys/, and stop it: of two, each is taken "
-                "for a liar. If you know of none, the keys are stolen: `daa-node validators "
-                "propose rotate`",
             )
             return

@@ -27,8 +27,6 @@ async def look_at_event_log(scene: Scene) -> list[Finding]:
             amiss(
                 "event log",
                 f"{path} ends in the middle of a line: the daemon was killed, or the power went",
-                "Nothing is to be done: the next run cuts half a line off. If nobody has killed "
-                "the daemon, `dmesg` shows whether the kernel did, for want of memory",
             )
         ]
     lost = [event for event in scene.log if event.get("name") == "events_lost"]
@@ -38,7 +36,6 @@ async def look_at_event_log(scene: Scene) -> list[Finding]:
             amiss(
                 "event log",
                 f"{path} lacks {count} events of this run: the disk did not take them",
-                "Look at the disk: `df -h` for its room, `dmesg` for its errors",
             )
         ]
     return [well("event log", f"{path} is whole")]
@@ -69,8 +66,6 @@ async def look_at_journal(scene: Scene) -> list[Finding]:
                 "journal",
                 f"{path}: after {len(records)} whole records, its last {size_bytes - whole_bytes} "
                 "bytes are half a one: the daemon was killed, or the power went",
-                "Nothing is to be done: the next run cuts it off. Nothing is sent before its "
-                "record is whole, so no vote is lost",
             )
         )
     found += _look_at_guard(scene)
@@ -94,8 +89,6 @@ def _look_at_guard(scene: Scene) -> list[Finding]:
         amiss(
             "journal",
             f"{path} is damaged: this node cannot know how far it has voted",
-            "Start it all the same, and restore no older copy: it observes until the others let "
-            "it vote again",
         )
     ]
 

@@ -28,13 +28,8 @@ def paths() -> tuple[Path, ...]:
 
 @cache
 def all_texts() -> tuple[str, ...]:
-    """Every text of the program but docstrings, and but what `doctor` says of what it has found."""
-    return tuple(
-        text
-        for path in paths()
-        if path.parent.name != "doctor" or path.stem == "explained"
-        for text in texts_of(tree_of(path))
-    )
+    """Every text of the program but docstrings."""
+    return tuple(text for path in paths() for text in texts_of(tree_of(path)))
 
 
 def texts_of(node: ast.AST) -> Iterator[str]:

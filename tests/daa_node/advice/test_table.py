@@ -87,6 +87,20 @@ def test_each_remark_of_a_daemon_has_a_row_or_its_own_remedy() -> None:
     assert lacks == []
 
 
+def test_each_finding_has_its_advice_beside_it_or_a_row() -> None:
+    lacks, count = [], 0
+    for path in sorted((PACKAGE / "cli" / "doctor").glob("*.py")):
+        for node in ast.walk(tree_of(path)):
+            match node:
+                case ast.Call(func=ast.Name(id="wrong" | "amiss"), args=[_, cause]):
+                    told = text_of(cause, {})
+                    count += 1
+                    if re.search("[a-z]{4}", told) and row_of_message(told) is None:
+                        lacks.append(told)
+    assert count > 20
+    assert lacks == []
+
+
 def test_each_fact_below_an_error_has_a_row() -> None:
     told = [
         text

@@ -92,6 +92,7 @@ async def test_a_slow_disk_is_measured_against_what_the_network_waits_for(
     host = replace(ROOMY, disk_pace=lambda path: pace)
     found = await only("disk speed", made_node(tmp_path / "n"), host)
     assert (found[0], words in found[1]) == (level, True)
+    assert ("a faster disk" in found[2]) is (level == "warning")
 
 
 async def test_a_disk_that_takes_nothing_is_an_error(tmp_path: Path) -> None:
