@@ -16,7 +16,9 @@ const HEIGHT_STEPS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap((ten) => [ten, 2 *
 export function LossCard(
   { rounds, walks }: { rounds: readonly RoundRecord[]; walks: readonly Walk[] },
 ) {
-  const curve = useMemo(() => curveOf(rounds, walks), [rounds, walks]);
+  // Each event of a round makes other walks, and few of them another curve to be drawn.
+  const own = walks.map(({ height, ownLoss }) => `${height} ${ownLoss}`).join();
+  const curve = useMemo(() => curveOf(rounds, walks), [rounds, own]);
   const isEmpty = !curve.heldOut.some((loss) => loss !== null);
   const hasOwn = curve.own.some((loss) => loss !== null);
   return (

@@ -3,13 +3,15 @@
  *
  *   node test/lag.js ADDRESS#token=TOKEN CHROMIUM SECONDS
  *
- * Of each event [its time, when the page had it, when its row stood in the log], in milliseconds
- * since 1970. Those that were before the page are left out.
+ * `page`: of each event [its time, when the page had it, when its row stood in the log], in
+ * milliseconds since 1970; `bare`: [its time, when another page had it that does nothing else].
+ * Those that were before the page are left out.
  */
 
 import { chromium } from "playwright-core";
 
 const [address, executablePath, seconds] = process.argv.slice(2);
+const [origin, token] = address.split("#token=");
 
 /** Runs in the page, before its own program. */
 function watch() {
@@ -31,10 +33,33 @@ function watch() {
   changes.observe(document, { subtree: true, childList: true });
 }
 
+/** Runs in a page without a token, which shows nothing of a node. */
+function follow(token) {
+  window.lag = { events: [] };
+  const read = async () => {
+    const answer = await fetch("/v1/events", { headers: { Authorization: `Bearer ${token}` } });
+    const reader = answer.body.getReader(), text = new TextDecoder();
+    for (let rest = ""; ;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const lines = (rest + text.decode(value, { stream: true })).split("\n"), atMs = Date.now();
+      rest = lines.pop();
+      for (const line of lines.filter((each) => each.startsWith("data: {\"ts\""))) {
+        window.lag.events.push([JSON.parse(line.slice(6)).ts * 1e3, atMs]);
+      }
+    }
+  };
+  void read();
+}
+
 const browser = await chromium.launch({
   executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
 });
 try {
+  const bare = await (await browser.newContext()).newPage(); // a token is of one tab
+  await bare.goto(origin);
+  await bare.waitForSelector("#token");
+  await bare.evaluate(follow, token);
   const page = await browser.newPage();
   await page.addInitScript(watch);
   await page.goto(address);
@@ -42,7 +67,10 @@ try {
   await page.waitForTimeout(2_000); // what comes with the beginning is not what is measured
   await page.evaluate(() => { window.lag.openedMs = Date.now(); window.lag.events = []; });
   await page.waitForTimeout(1_000 * Number(seconds));
-  console.log(JSON.stringify(await page.evaluate(() => window.lag.events)));
+  console.log(JSON.stringify({
+    page: await page.evaluate(() => window.lag.events),
+    bare: await bare.evaluate(() => window.lag.events),
+  }));
 } finally {
   await browser.close();
 }

@@ -103,6 +103,17 @@ const seen = {
 };
 Object.assign(found, await lookOver("page"));
 
+// rows of the log leave and come back as they were
+const logged = () => page.$$eval("#log .log li", (all) => all.map((each) => each.textContent));
+const loggedBefore = await logged();
+await page.selectOption("#kind", "decisions");
+await page.waitForFunction(() => document.querySelectorAll("#log .log li").length < 3);
+const decisions = await logged();
+await page.selectOption("#kind", "all");
+await page.waitForFunction(
+  (count) => document.querySelectorAll("#log .log li").length === count, loggedBefore.length);
+const loggedAfter = await logged();
+
 // by keyboard: each button of the controls, a dialog that takes and gives back the focus
 await page.setViewportSize({ width: 1440, height: 900 });
 await page.focus("#controls button.danger");
@@ -181,7 +192,8 @@ const nowAfterReload = await words("#now-title");
 
 await browser.close();
 console.log(JSON.stringify({
-  asksFor, misshapen, refused, refusedAgain, seen, found, inDialog, dialogFault, afterDialog,
+  asksFor, misshapen, refused, refusedAgain, seen, loggedBefore, decisions, loggedAfter, found,
+  inDialog, dialogFault, afterDialog,
   readOnly, focusedAfter, difference, meanwhile, changed,
   nowAfterReload, requests, complaints: [...complainedBefore, ...complaints],
 }));

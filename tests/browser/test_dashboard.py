@@ -98,6 +98,13 @@ def test_what_a_peer_says_is_shown_as_it_is_and_is_no_part_of_the_page(
     assert visit["seen"]["images"] == 0
 
 
+def test_the_log_shows_one_kind_and_then_all_again(visit: dict[str, Any]) -> None:
+    assert len(visit["decisions"]) == 1
+    assert "a quorum is reachable" in visit["decisions"][0]
+    assert len(visit["loggedBefore"]) > 20
+    assert visit["loggedAfter"] == visit["loggedBefore"]
+
+
 def test_axe_core_finds_nothing_and_nothing_sticks_out_at_either_width_and_scheme(
     visit: dict[str, Any],
 ) -> None:
