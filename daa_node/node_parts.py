@@ -23,6 +23,7 @@ from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.config import NetworkConfig
 from daa_node.network.hole_punching import Punches
+from daa_node.network.paths import Paths
 from daa_node.network.port_mapping import HomeRouter
 from daa_node.network.untaken import Piece
 from daa_node.observability.events import EventLog
@@ -90,16 +91,6 @@ class OperatorApi:
     dashboard: Site
     read_baseline: Callable[[], Baseline] | None = None  # of another run; blocks; UserError
     public: OperatorDoor | None = None  # where anybody is told how the network stands
-
-
-class Paths(Protocol):
-    """How our connections with peers stand."""
-
-    def hear_round_trips(self, hear: Callable[[PeerId, float], None]) -> None:
-        """Tell it of each round trip that is measured with an admitted peer, in seconds."""
-
-    def is_dialled(self, peer_id: PeerId) -> bool:
-        """Whether a connection with it is one that we have opened."""
 
 
 class KeyUse(Protocol):

@@ -79,6 +79,7 @@ export interface Peer {
   readonly relayed: boolean;
   readonly punched: boolean;
   readonly dialled?: boolean | null; // whether we opened the connection
+  readonly websocket?: boolean | null; // or plain TCP
   readonly reach: string | null;
   readonly role: string | null;
   readonly part: string | null;

@@ -324,8 +324,8 @@ class Story:
         )
 
     def _peers(self) -> Mapping[str, Any]:
-        near = peer(ANNE)
-        far = peer(BERT, rtt_ms=148.0, relayed=True, dialled=True, reach="relayed")
+        near = peer(ANNE, dialled=True, websocket=True)
+        far = peer(BERT, rtt_ms=148.0, relayed=True, dialled=True, websocket=False, reach="relayed")
         gone = peer(CLEO, self._is_cleo_here, faults={"late": 2}, rtt_ms=31.0)
         return {"peers": [near, far, gone]}
 
