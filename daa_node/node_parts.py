@@ -15,6 +15,7 @@ from daa_node.api.handlers import Process
 from daa_node.api.settings_routes import Settings
 from daa_node.api.tokens import Tokens
 from daa_node.checkpoints.config import StorageConfig
+from daa_node.chronicle.baseline import Baseline
 from daa_node.chronicle.store import HistoryParts
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
@@ -22,6 +23,7 @@ from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.config import NetworkConfig
 from daa_node.network.hole_punching import Punches
+from daa_node.network.paths import Paths
 from daa_node.network.port_mapping import HomeRouter
 from daa_node.network.untaken import Piece
 from daa_node.observability.events import EventLog
@@ -88,17 +90,8 @@ class OperatorApi:
     write_audit: Callable[[str], None]  # one line
     settings: Settings
     dashboard: Site
+    read_baseline: Callable[[], Baseline] | None = None  # of another run; blocks; UserError
     public: OperatorDoor | None = None  # where anybody is told how the network stands
-
-
-class Paths(Protocol):
-    """How our connections with peers stand."""
-
-    def hear_round_trips(self, hear: Callable[[PeerId, float], None]) -> None:
-        """Tell it of each round trip that is measured with an admitted peer, in seconds."""
-
-    def is_dialled(self, peer_id: PeerId) -> bool:
-        """Whether a connection with it is one that we have opened."""
 
 
 class KeyUse(Protocol):

@@ -476,7 +476,7 @@ class Wiring:
             reachability=self.relaying.standing,
             is_relayed=self.relaying.is_relayed,
             is_punched=self.relaying.is_punched,
-            is_dialled=None if parts.paths is None else parts.paths.is_dialled,
+            paths=parts.paths,
             drain=drain.set,
             is_paused=lambda: loop.is_paused,
             set_paused=loop.set_paused,

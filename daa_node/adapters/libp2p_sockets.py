@@ -143,6 +143,22 @@ class WebSocketStream(ReadWriteCloser):
 ConnectionHandler = Callable[[ReadWriteCloser], Awaitable[None]]
 
 
+class WebSockets:
+    """Other ends of those that are open."""
+
+    def __init__(self) -> None:
+        self._open: WeakValueDictionary[Endpoint, WebSocketStream] = WeakValueDictionary()
+
+    def note(self, stream: WebSocketStream) -> WebSocketStream:
+        remote = stream.get_remote_address()
+        if remote is not None:
+            self._open[remote] = stream
+        return stream
+
+    def lead_to(self, remote: Endpoint | None) -> bool:
+        return remote is not None and remote in self._open
+
+
 class Doorway:
     """What all listeners of a transport share: a gate, and who stands there without a word."""
 
@@ -161,6 +177,7 @@ class Doorway:
         self.budgets = budgets
         self.names = names
         self.certificate = certificate
+        self.websockets = WebSockets()
 
 
 class SocketListener(IListener):
@@ -233,7 +250,7 @@ class SocketListener(IListener):
                     )
                     channel = await request.accept()
                 self._doorway.arrivals.leave(scope)
-                await self._handler(WebSocketStream(channel, remote))
+                await self._handler(self._doorway.websockets.note(WebSocketStream(channel, remote)))
             nursery.cancel_scope.cancel()
 
     def _websocket_begins_with(self) -> tuple[bytes, ...]:
@@ -289,7 +306,8 @@ class SocketTransport(ITransport):
                 if not _names_websocket(maddr):
                     return RawConnection(SocketStream(stream), True)
                 channel = await self._nursery.start(_carry_websocket, stream, f"{host}:{port}")
-                return RawConnection(WebSocketStream(channel, (host, port)), True)
+                carried = WebSocketStream(channel, (host, port))
+                return RawConnection(self._doorway.websockets.note(carried), True)
         except (OSError, trio.TooSlowError) as error:
             cause = str(error) or f"no answer within {DIAL_TIMEOUT_S:.0f} s"
             raise OpenConnectionError(f"{maddr}: {cause}") from None

@@ -127,6 +127,7 @@ class Libp2pTransport:
         budgets = Budgets(_familiar_from(self._acquaintances), lots)
         ends = DialledEnds()
         async with trio.open_nursery() as nursery:
+            websockets = None
             if self._raw_transports is not None:
                 raw = self._raw_transports(nursery)
             else:
@@ -135,6 +136,7 @@ class Libp2pTransport:
                     *(places, budgets, self._shortage, self.names, self.doorbell),
                     self.certificate,
                 )
+                websockets = doorway.websockets
                 raw = [SocketTransport(nursery, self._config.websocket, doorway, ends)]
             parts = Parts(
                 self._seed,
@@ -149,7 +151,7 @@ class Libp2pTransport:
             parts.swarm.is_member = self._is_member or parts.swarm.is_member
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()
-            self.paths.serve(parts.swarm)
+            self.paths.serve(parts.swarm, websockets)
             self.circuits.serve(parts.host, self._on_fault, self._config.relay)
             self.punches.serve(parts.host, ends.own, self._on_fault, parts.swarm.is_member)
             parts.dht.records.judge = self._record_judge

@@ -19,6 +19,7 @@ from daa_node.errors import UserError
 from daa_node.identity.validators import part_of
 from daa_node.network.contacts import says_it_never_trains
 from daa_node.network.directory import Directory
+from daa_node.network.paths import Paths
 from daa_node.network.relaying import told_reach
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
@@ -81,8 +82,7 @@ class Live:
     drain: Callable[[], None]
     is_paused: Callable[[], bool]  # it votes, and trains nothing
     set_paused: Callable[[bool], None]
-    # whether we have opened our connection with it; None: a world where nobody can tell
-    is_dialled: Callable[[PeerId], bool] | None = None
+    paths: Paths | None = None  # None: a world where nobody can tell
 
 
 class Handlers:
@@ -191,9 +191,7 @@ class Handlers:
                     and self._live.is_relayed(standing.peer_id),
                     "punched": standing.peer_id in connected
                     and self._live.is_punched(standing.peer_id),
-                    "dialled": None
-                    if self._live.is_dialled is None or standing.peer_id not in connected
-                    else self._live.is_dialled(standing.peer_id),
+                    **self._path_of(standing.peer_id, standing.peer_id in connected),
                     "reach": None if signed is None else told_reach(signed.record),
                     "role": None if signed is None else str(signed.record.role),
                     "part": None if node_id is None else part_of(node_id, now),
@@ -221,6 +219,12 @@ class Handlers:
                 }
             )
         return {"schema_version": SCHEMA_VERSION, "peers": listed}
+
+    def _path_of(self, peer_id: PeerId, is_here: bool) -> Mapping[str, bool | None]:
+        paths = self._live.paths
+        if paths is None or not is_here:
+            return {"dialled": None, "websocket": None}
+        return {"dialled": paths.is_dialled(peer_id), "websocket": paths.is_websocket(peer_id)}
 
     def round_trips(self) -> Mapping[str, Any]:
         """As this node measured them."""

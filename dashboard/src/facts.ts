@@ -79,6 +79,7 @@ export interface Peer {
   readonly relayed: boolean;
   readonly punched: boolean;
   readonly dialled?: boolean | null; // whether we opened the connection
+  readonly websocket?: boolean | null; // or plain TCP
   readonly reach: string | null;
   readonly role: string | null;
   readonly part: string | null;
@@ -144,6 +145,23 @@ export interface RoundTrips {
     readonly rtts_ms: readonly (number | null)[];
   }[];
   readonly peers_in_all: number;
+}
+
+/** A run that the operator compares with: heights ascend, times add up from its first round. */
+export interface OtherRun {
+  readonly name: string;
+  readonly useful_share: number | null;
+  readonly rounds: readonly {
+    readonly height: number;
+    readonly at_s: number;
+    readonly wall_s: number;
+    readonly loss_nats: number | null;
+  }[];
+}
+
+export interface Baseline {
+  readonly baseline: OtherRun | null;
+  readonly why_not: string | null;
 }
 
 export interface MembershipRequest {

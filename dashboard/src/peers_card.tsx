@@ -131,6 +131,6 @@ function Standing({ peer }: { peer: Peer }) {
 
 function wayTo(peer: Peer): string {
   const way = wayOf(peer);
-  if (way !== "gone") return WAY_WORDS[way];
+  if (way !== "gone") return `${WAY_WORDS[way]}${peer.websocket === true ? ", WebSocket" : ""}`;
   return peer.reach === null ? NOTHING : `last: ${peer.reach}`;
 }

@@ -68,3 +68,20 @@ async def test_who_never_answers_leaves_no_socket_and_no_task(
             await trio.testing.wait_all_tasks_blocked(0.05)
             tasks.append(trio.lowlevel.current_statistics().tasks_living)
         assert tasks[-1] <= tasks[0]
+
+
+async def test_both_ends_know_a_websocket_from_plain_tcp() -> None:
+    async with (
+        transport(1) as dialler,
+        transport(2) as over_tcp,
+        transport(3, websocket=True) as other,
+    ):
+        (websocket,) = [address for address in other.addresses() if "/ws/" in address]
+        await dialler.dial(over_tcp.addresses()[0])
+        await dialler.dial(websocket)
+        with trio.fail_after(30):
+            while dialler.peer_id not in other.connected():
+                await trio.sleep(0.01)
+        assert dialler.paths.is_websocket(other.peer_id)
+        assert other.paths.is_websocket(dialler.peer_id)
+        assert not dialler.paths.is_websocket(over_tcp.peer_id)
