@@ -6,6 +6,7 @@ Each part of the API has its routes in a module of its own; here they become one
 from collections.abc import Callable
 
 from daa_node.api.audit import Deed
+from daa_node.api.baseline_route import baseline_route
 from daa_node.api.command_routes import Commands, command_routes
 from daa_node.api.config import ApiConfig
 from daa_node.api.dashboard_routes import dashboard_routes
@@ -75,6 +76,7 @@ def set_operator_desk(
         *command_routes(commands),
         *settings_routes(api.settings),
         *EventStream(parts.events, parts.entropy.bytes(4).hex()).routes(),
+        baseline_route(api.read_baseline, parts.offload),
         *history_routes(kept, parts.offload, parts.keys.node_id),
     )
     routes = (*routes, description_route(routes))

@@ -15,6 +15,7 @@ from daa_node.api.handlers import Process
 from daa_node.api.settings_routes import Settings
 from daa_node.api.tokens import Tokens
 from daa_node.checkpoints.config import StorageConfig
+from daa_node.chronicle.baseline import Baseline
 from daa_node.chronicle.store import HistoryParts
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
@@ -87,6 +88,7 @@ class OperatorApi:
     write_audit: Callable[[str], None]  # one line
     settings: Settings
     dashboard: Site
+    read_baseline: Callable[[], Baseline] | None = None  # of another run; blocks; UserError
     public: OperatorDoor | None = None  # where anybody is told how the network stands
 
 

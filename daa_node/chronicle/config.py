@@ -23,3 +23,6 @@ class HistoryConfig(BaseModel):
         le=3650,
         description="each round by itself for so long; then a row an hour, a year later a day",
     )
+    baseline: str | None = Field(
+        None, description="another run's `rounds --json` or `simnet run --json`, to compare with"
+    )

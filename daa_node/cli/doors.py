@@ -13,6 +13,7 @@ from daa_node.adapters.site_directory import DASHBOARD, read_site
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.adapters.token_files import open_tokens
 from daa_node.api.settings_routes import Settings
+from daa_node.cli import keeping
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.live_settings import LiveSettings
 from daa_node.config import NodeConfig
@@ -69,7 +70,8 @@ def operator_api(
     if config.api.public_listen is not None:
         public = public_door(config.api.public_listen, *around, config.api.hosts)
     page = dashboard(events)
-    api = OperatorApi(door, tokens, _audit(directory, events), of_settings, page, public)
+    beside = keeping.baseline_of(config, directory)
+    api = OperatorApi(door, tokens, _audit(directory, events), of_settings, page, beside, public)
     return [door] if public is None else [door, public], api
 
 

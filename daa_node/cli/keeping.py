@@ -2,15 +2,18 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.past_events import logged
 from daa_node.adapters.sqlite_history import SqliteHistory
 from daa_node.adapters.trace_export import Export, export_traces, sent_to
+from daa_node.chronicle.baseline import FILE_BYTES_MAX, Baseline, baseline_in
 from daa_node.chronicle.store import HistoryParts
 from daa_node.chronicle.traces import Tracer
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.config import NodeConfig
+from daa_node.errors import UserError
 from daa_node.observability.events import EventLog
 
 
@@ -20,6 +23,27 @@ def history_of(config: NodeConfig, directory: DataDirectory) -> HistoryParts | N
         return None
     store = SqliteHistory(directory.history)
     return HistoryParts(store, config.history, partial(logged, directory.events))
+
+
+def baseline_of(config: NodeConfig, directory: DataDirectory) -> Callable[[], Baseline] | None:
+    """What reads the run that is compared with; None where none is named."""
+    if config.history.baseline is None:
+        return None
+    return partial(_baseline_at, directory.root / config.history.baseline)
+
+
+def _baseline_at(path: Path) -> Baseline:
+    """Blocks. Raises UserError."""
+    if not path.is_file():  # a pipe would be waited for
+        raise UserError(f"history.baseline: {path} is no file")
+    try:
+        with path.open("rb") as file:
+            text = file.read(FILE_BYTES_MAX + 1)
+    except OSError as fault:
+        raise UserError(f"history.baseline: {path}: {fault.strerror or fault}") from None
+    if len(text) > FILE_BYTES_MAX:
+        raise UserError(f"history.baseline: {path} has more than {FILE_BYTES_MAX} bytes")
+    return baseline_in(text, path.name)
 
 
 def tracing_of(

@@ -35,7 +35,7 @@ class Standing:
     signed: SignedRecord | None = None
     seen_at_s: float = 0.0
     rtt_s: float | None = None
-    round_trips: RoundTrips | None = None  # None: none was measured
+    round_trips: RoundTrips | None = None  # None: a hello may have measured one, and nobody more
     clock_off_s: float | None = None  # ahead of ours, by its newest hello; the way of it included
     height: int = 0  # its finalized height, as it says
     reputation: Reputation = field(default_factory=Reputation)
@@ -142,7 +142,7 @@ class Directory:
         standing.seen_at_s = self._now_s()
         standing.height = max(standing.height, height)
         if rtt_s is not None:
-            self.note_round_trip(peer_id, rtt_s)
+            standing.rtt_s = rtt_s
         if clock_off_s is not None:
             standing.clock_off_s = clock_off_s
 

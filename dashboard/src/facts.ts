@@ -146,6 +146,23 @@ export interface RoundTrips {
   readonly peers_in_all: number;
 }
 
+/** A run that the operator compares with: heights ascend, times add up from its first round. */
+export interface OtherRun {
+  readonly name: string;
+  readonly useful_share: number | null;
+  readonly rounds: readonly {
+    readonly height: number;
+    readonly at_s: number;
+    readonly wall_s: number;
+    readonly loss_nats: number | null;
+  }[];
+}
+
+export interface Baseline {
+  readonly baseline: OtherRun | null;
+  readonly why_not: string | null;
+}
+
 export interface MembershipRequest {
   readonly id: string;
   readonly what: string;

@@ -3,9 +3,11 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import icon from "../../wasm_worker/src/icon.svg";
 import { Checkpoints } from "./checkpoints";
+import { ComparisonCard } from "./comparison_card";
 import { componentsOf } from "./components";
 import { Contributions } from "./contributions";
 import { Controls } from "./controls";
+import { DecisionsCard } from "./decisions_card";
 import { HealthCard } from "./health_card";
 import { LogCard } from "./log_card";
 import { LossCard } from "./loss_card";
@@ -96,6 +98,9 @@ function Node({ state, store }: { state: State; store: Store | null }) {
             <RoundsCard walks={state.walks} nowS={nowS} me={me} />
             <TopologyCard peers={state.peers} roundTrips={state.roundTrips} />
             <PeersCard state={state} nowS={nowS} />
+            <ComparisonCard
+              baseline={state.baseline} rounds={state.rounds} walks={state.walks}
+            />
             <Contributions state={state} />
             <Checkpoints state={state} me={me} />
           </div>
@@ -108,6 +113,7 @@ function Node({ state, store }: { state: State; store: Store | null }) {
             />
           </div>
         </div>
+        <DecisionsCard lines={state.decisions} />
         <LogCard events={state.events} link={state.link} />
       </main>
       <Footer state={state} />

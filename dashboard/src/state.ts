@@ -1,9 +1,11 @@
 /** All that the page knows, and how what it hears changes that. Pure: no clock, no network. */
 
 import type {
-  Contributed, Graph, Losses, Members, Peer, RoundRecord, RoundTrips, Settings, Status, Told,
+  Baseline, Contributed, Graph, Losses, Members, Peer, RoundRecord, RoundTrips, Settings, Status,
+  Told,
 } from "./facts";
 import { numberIn, textIn } from "./facts";
+import { withDecision, type DecisionLine } from "./decisions";
 import { walked, type Walk } from "./walks";
 
 export const EVENTS_MAX = 500;
@@ -33,18 +35,20 @@ export interface State {
   readonly graph: Graph | null; // null: not told yet, or a daemon that does not tell it
   readonly losses: Losses | null; // as above
   readonly roundTrips: RoundTrips | null; // as above
+  readonly baseline: Baseline | null; // as above
   readonly members: Members | null;
   readonly contributed: Contributed | null; // null: this node keeps no history
   readonly settings: Settings | null;
   readonly events: readonly Told[]; // the newest last
   readonly walks: readonly Walk[];
+  readonly decisions: readonly DecisionLine[];
   readonly gone: ReadonlyMap<string, Gone>; // by peer id
 }
 
 export const NOTHING_KNOWN: State = {
   link: { at: "connecting" }, aheadS: 0, status: null, peers: null, rounds: [], graph: null,
-  losses: null, roundTrips: null, members: null,
-  contributed: null, settings: null, events: [], walks: [], gone: new Map(),
+  losses: null, roundTrips: null, baseline: null, members: null,
+  contributed: null, settings: null, events: [], walks: [], decisions: [], gone: new Map(),
 };
 
 /** After one more event. */
@@ -53,6 +57,7 @@ export function heard(state: State, event: Told): State {
     ...state,
     events: [...state.events.slice(1 - EVENTS_MAX), event],
     walks: walked(state.walks, event),
+    decisions: withDecision(state.decisions, event),
     gone: leftOrCame(state.gone, event),
     rounds: event.name === "round_finalized" ? withRound(state.rounds, event) : state.rounds,
     status: state.status === null ? null : quickly(state.status, event),

@@ -7,7 +7,8 @@
 import { get, NotReached, Refused } from "./asking";
 import type { Sent } from "./event_reader";
 import type {
-  Contributed, Graph, Losses, Members, Peer, RoundRecord, RoundTrips, Settings, Status, Told,
+  Baseline, Contributed, Graph, Losses, Members, Peer, RoundRecord, RoundTrips, Settings, Status,
+  Told,
 } from "./facts";
 import { follow } from "./following";
 import { heard, isBare, NOTHING_KNOWN, type Link, type State } from "./state";
@@ -28,18 +29,17 @@ const OF_STATUS = new RegExp(
   + "set_|update_sealed|reachability_)",
 );
 
-type Kind = "status" | "peers" | "rounds" | "graph" | "losses" | "roundTrips" | "members"
-  | "contributed" | "settings";
+type Kind = "status" | "peers" | "rounds" | "graph" | "losses" | "roundTrips" | "baseline"
+  | "members" | "contributed" | "settings";
 
 const PATHS: Readonly<Record<Kind, string>> = {
   status: "/v1/status", peers: "/v1/peers", rounds: "/v1/rounds", graph: "/v1/checkpoints",
-  losses: "/v1/losses", roundTrips: "/v1/round-trips",
-  members: "/v1/validators", contributed: "/v1/contributions",
-  settings: "/v1/settings",
+  losses: "/v1/losses", roundTrips: "/v1/round-trips", baseline: "/v1/baseline",
+  members: "/v1/validators", contributed: "/v1/contributions", settings: "/v1/settings",
 };
 const EVERY_MS: Readonly<Record<Kind, number>> = {
   status: STATUS_EVERY_MS, peers: PEERS_EVERY_MS, rounds: ROUNDS_EVERY_MS,
-  graph: ROUNDS_EVERY_MS, losses: ROUNDS_EVERY_MS, roundTrips: 15_000,
+  graph: ROUNDS_EVERY_MS, losses: ROUNDS_EVERY_MS, roundTrips: 15_000, baseline: 600_000,
   members: 15_000, contributed: 15_000, settings: 60_000,
 };
 
@@ -53,7 +53,7 @@ export class Store {
   private readonly tell: (state: State) => void;
   private readonly stop = new AbortController();
   private readonly askedMs: Record<Kind, number> = {
-    status: 0, peers: 0, rounds: 0, graph: 0, losses: 0, roundTrips: 0, members: 0,
+    status: 0, peers: 0, rounds: 0, graph: 0, losses: 0, roundTrips: 0, baseline: 0, members: 0,
     contributed: 0, settings: 0,
   };
   private readonly due = new Set<Kind>();
@@ -192,6 +192,8 @@ export class Store {
         return this.set({ ...this.state, losses: answer as Losses });
       case "roundTrips":
         return this.set({ ...this.state, roundTrips: answer as RoundTrips });
+      case "baseline":
+        return this.set({ ...this.state, baseline: answer as Baseline });
       case "members":
         return this.set({ ...this.state, members: answer as Members });
       case "contributed":

@@ -226,6 +226,21 @@ def round_trips() -> dict[str, Any]:
     }
 
 
+def baseline() -> dict[str, Any]:
+    """A run in which nobody adapts: its rounds take twice as long."""
+    rounds = [
+        {
+            "height": height,
+            "at_s": 12.2 * height,
+            "wall_s": 12.2,
+            "loss_nats": round(2.1 + 3.4 / (1 + height / 3), 4),
+        }
+        for height in range(1, 13)
+    ]
+    naive = {"name": "straggler, seed 7", "useful_share": 0.41, "rounds": rounds}
+    return {"baseline": naive, "why_not": None}
+
+
 def one_round(number: int) -> list[tuple[float, EventName, dict[str, Any]]]:
     """When it came after the beginning, what, and its fields."""
     return [
@@ -261,6 +276,14 @@ class Story:
                 self._log.emit(name, round=number, **fields)
         reason = "round 13 is open and a quorum is reachable"
         self._log.emit(events.DECISION, decision="train", reason=reason)
+        self._log.emit(
+            events.LESSON,
+            round=12,
+            expected={"trained_s": 2.4},
+            happened={"trained_s": 2.6, "spread_s": 0.5},
+        )
+        why = "nobody was late for 8 rounds: patience falls to 1.9 s"
+        self._log.emit(events.POLICY_ADAPTED, round=12, reason=why)
         self._log.emit(events.PEER_FAULT, peer_id="12D3KooWEvil", reason="late", detail=MARKUP)
         self._at_s = None
 
@@ -280,6 +303,7 @@ class Story:
             "/v1/rounds": lambda: {"rounds": rounds()},
             "/v1/checkpoints": lambda: {"vertices": checkpoints()},
             "/v1/losses": losses,
+            "/v1/baseline": baseline,
             "/v1/round-trips": round_trips,
             "/v1/validators": self._members,
             "/v1/contributions": contributions,

@@ -51,7 +51,10 @@ export function HeatMap({ rows, columns, bounds, words, rowTitle, shown }: Heat)
   );
   return (
     <Drawing words={words} table={table} below={below}>
-      <div class={`heat-map${rows.length > AIRY_MAX ? " dense" : ""}`} onPointerLeave={() => setAt(null)}>
+      <div
+        class={rows.length > AIRY_MAX ? "heat-map dense" : "heat-map"}
+        onPointerLeave={() => setAt(null)}
+      >
         {rows.map((row) => (
           <div key={row.key} class={row.isOurs === true ? "heat-row ours" : "heat-row"}>
             <span title={row.name}>{row.name}</span>

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Drawing } from "./drawing";
 import { at, scaleOf } from "./scale";
 
-const HEIGHT = 200, LEFT = 46, RIGHT = 12, TOP = 10, BOTTOM = 26; // pixels
+const HEIGHT = 200, LEFT = 46, RIGHT = 22, TOP = 10, BOTTOM = 26; // pixels
 const WIDTH_FIRST = 640; // before it is measured, or where nobody measures
 const TICK_PX = 90;
 const ROWS_MAX = 200; // of the table
@@ -15,18 +15,19 @@ export interface Line {
 }
 
 export function Lines(
-  { lines, words, axis, shownX, shownY }: {
+  { lines, words, axis, shownX, shownY, fromZero = false }: {
     lines: readonly Line[]; // four at the most can be told apart
     words: string;
     axis: string; // what x is
     shownX: (x: number) => string;
     shownY: (y: number) => string;
+    fromZero?: boolean; // of y: where twice as much is to look like that
   },
 ) {
   const [box, width] = useWidth();
   const points = lines.flatMap((line) => line.points);
   const across = scaleOf(points.map(([x]) => x), Math.max(2, width / TICK_PX));
-  const up = scaleOf(points.map(([, y]) => y), 4);
+  const up = scaleOf([...(fromZero ? [0] : []), ...points.map(([, y]) => y)], 4);
   const room = { width: width - LEFT - RIGHT, height: HEIGHT - TOP - BOTTOM };
   const x = (value: number): number => LEFT + at(value, across, room.width);
   const y = (value: number): number => TOP + room.height - at(value, up, room.height);
@@ -34,7 +35,7 @@ export function Lines(
     <ul class="legend" aria-hidden="true">
       {lines.map(({ name }, place) => (
         <li key={name}>
-          <svg class="lines" width="28" height="8" viewBox="0 -4 28 8">
+          <svg class="curves" width="28" height="8" viewBox="0 -4 28 8">
             <path class={`line line-${place}`} d="M0 0H28" />
           </svg>
           {name}
@@ -45,7 +46,7 @@ export function Lines(
   return (
     <Drawing words={words} table={() => tableOf(lines, words, axis, shownX, shownY)} below={below}>
       <div ref={box}>
-        <svg class="lines" width={width} height={HEIGHT} viewBox={`0 0 ${width} ${HEIGHT}`}>
+        <svg class="curves" width={width} height={HEIGHT} viewBox={`0 0 ${width} ${HEIGHT}`}>
           {up.ticks.map((tick) => (
             <g key={tick}>
               <line class="grid" x1={LEFT} x2={width - RIGHT} y1={y(tick)} y2={y(tick)} />

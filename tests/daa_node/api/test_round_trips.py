@@ -19,13 +19,14 @@ async def crowd(members: int, others: int) -> Directory:
     table = {NodeId(number.to_bytes(32, "big")): peer(9_000 + number) for number in range(members)}
     directory = Directory(trio.current_time, table, EventLog(lambda: 0))
     for peer_id in [*table.values(), *(peer(number) for number in range(others))]:
-        directory.saw(peer_id, 1, rtt_s=0.020)
+        directory.saw(peer_id, 1)
+        directory.note_round_trip(peer_id, 0.020)
     return directory
 
 
 async def test_members_come_first_and_then_who_is_connected() -> None:
     directory = await crowd(members=2, others=3)
-    directory.saw(peer(7), 1)  # never measured
+    directory.saw(peer(7), 1, rtt_s=0.020)  # at the hello, and never again
     told = told_round_trips(directory, {peer(2), peer(9_001)})
     assert [row["peer_id"] for row in told["peers"]] == [
         *(peer(9_001), peer(9_000)),
