@@ -101,6 +101,17 @@ const seen = {
   images: await page.$$eval("main img", (all) => all.length),
   log: await page.$$eval("#log .log b", (all) => all.map((each) => each.textContent)),
 };
+// the drawings' figures as tables, opened by keyboard
+for (const summary of await page.$$(".figures summary")) await summary.press("Enter");
+await page.waitForFunction(
+  () => document.querySelectorAll(".figures table").length
+    === document.querySelectorAll(".drawing").length);
+seen.drawings = await page.$$eval(".drawing", (all) => Object.fromEntries(all.map((drawing) => [
+  drawing.querySelector("[role=img]").getAttribute("aria-label"),
+  [...drawing.querySelectorAll("tbody tr")].map((row) => (
+    [...row.cells].map((cell) => cell.textContent))),
+])));
+seen.decisions = await page.$$eval("#decisions li", (all) => all.map((each) => each.textContent));
 Object.assign(found, await lookOver("page"));
 
 // by keyboard: each button of the controls, a dialog that takes and gives back the focus

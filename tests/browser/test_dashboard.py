@@ -81,6 +81,29 @@ def test_the_page_tells_what_happens_and_why(visit: dict[str, Any]) -> None:
     assert {"decision", "peer left", "round finalized"} <= set(seen["log"])
 
 
+def test_each_drawing_says_in_words_and_in_a_table_what_it_shows(visit: dict[str, Any]) -> None:
+    drawings = visit["seen"]["drawings"]
+    assert len(drawings) == 6
+    told = {
+        words.split(":")[0].split(",")[0].split(".")[0]: rows for words, rows in drawings.items()
+    }
+    assert [row[1] for row in told["3 nodes"]] == ["directly", "through a relay", "gone"]
+    (of_cleo,) = [row for row in told["Of checkpoint 11"] if row[0] == CLEO[:8]]
+    assert of_cleo[-1].endswith("(+0.3000)")
+    graph = told["The newest 14 certified checkpoints"]
+    assert [row[3] for row in graph if row[0] == "9"] == ["08080808, 8b8b8b8b"]
+    assert [row[7] for row in graph if row[0] == "11"] == [f"{CLEO[:8]} is convicted, and excluded"]
+    assert len(told["Round trips to 3 nodes in the last hour"]) == 3
+    assert {row[1] for row in told["Loss over time"]} == {"this network", "straggler, seed 7"}
+
+
+def test_the_loops_log_tells_what_was_decided_learned_and_changed(visit: dict[str, Any]) -> None:
+    newest, lesson, decision = visit["seen"]["decisions"]
+    assert "patience falls to 1.9 s" in newest.lower()
+    assert "Training took 2.6 s, 2.4 s were expected." in lesson
+    assert "decided: train" in decision
+
+
 def test_a_node_that_goes_is_shown_as_gone_with_its_reason(visit: dict[str, Any]) -> None:
     gone = visit["seen"]["gone"]
     assert gone.startswith(CLEO[:8])
