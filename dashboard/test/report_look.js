@@ -3,6 +3,8 @@
  * what is seen, at two widths and in both schemes, and what axe-core finds.
  *
  *   node test/report_look.js FILE CHROMIUM [SCREENSHOTS]
+ *
+ * FILE tells of four nodes in seven seconds: tests/simnet/results/kept_run.py.
  */
 
 import { readFileSync } from "node:fs";
@@ -17,6 +19,8 @@ const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-ru
   "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const LOOKS = [["wide", 1440, 900], ["narrow", 390, 844]]
   .flatMap((size) => ["light", "dark"].map((scheme) => [...size, scheme]));
+// lanes, and shares of the whole time: in the fault of lane 0, past it; lane 3 away, and back again
+const PLACES = [[0, 3 / 7], [0, 5.5 / 7], [3, 3.5 / 7], [3, 5.5 / 7]];
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 async function violations() {
@@ -42,7 +46,7 @@ try {
   await page.waitForSelector("#timeline canvas");
 
   const found = {};
-  const inked = {}; // how many colours the timeline is painted in
+  const painted = {}; // the colours of the timeline, by node and second, at each look
   for (const [name, width, height, colorScheme] of LOOKS) {
     await page.setViewportSize({ width, height });
     await page.emulateMedia({ colorScheme });
@@ -51,13 +55,15 @@ try {
     const sticksOut = await page.evaluate(
       () => document.documentElement.scrollWidth - document.documentElement.clientWidth);
     if (sticksOut > 0) found[look].push(`sticks out by ${sticksOut} px`);
-    inked[look] = await page.$eval("#timeline canvas", (canvas) => {
+    painted[look] = await page.$eval("#timeline canvas", (canvas, places) => {
       const copy = new OffscreenCanvas(canvas.width, canvas.height)
         .getContext("2d", { willReadFrequently: true });
       copy.drawImage(canvas, 0, 0);
-      const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
-      return new Set(new Uint32Array(data.buffer)).size;
-    });
+      const scale = canvas.width / canvas.clientWidth, left = 74, top = 22, lane = 30;
+      return places.map(([row, share]) => copy.getImageData(
+        scale * (left + share * (canvas.clientWidth - left)), scale * (top + row * lane + 4), 1, 1,
+      ).data.join(" "));
+    }, PLACES);
     if (screenshots !== undefined) {
       const path = join(screenshots, `report-${name}-${colorScheme}.png`);
       await page.screenshot({ path, fullPage: true });
@@ -68,6 +74,12 @@ try {
   const words = (selector) => page.textContent(selector);
   const all = (selector) => page.$$eval(selector, (each) => each.map((one) => one.textContent));
   const whole = await words("#timeline .readout");
+  const wide = await page.$eval("#timeline canvas", ({ clientWidth }) => clientWidth);
+  await page.hover("#timeline canvas", { position: { x: 74 + (wide - 74) / 2, y: 22 + 10 } });
+  await page.waitForFunction(
+    () => document.querySelector("#timeline .readout").textContent.startsWith("node"));
+  const pointed = await words("#timeline .readout");
+  await page.mouse.move(0, 0);
   await page.focus("#timeline .buttons button");
   await page.keyboard.press("Enter");
   const closer = await words("#timeline .readout");
@@ -84,7 +96,7 @@ try {
     title: await page.title(), heading: await words("h1"), cards: await all("h2"),
     picture: await page.getAttribute("#timeline [role=img]", "aria-label"),
     sides,
-    bars, whole, closer, figures, found, inked, complaints,
+    bars, whole, closer, figures, pointed, found, painted, complaints,
     elsewhere: requests.filter((url) => url !== address && !url.startsWith("data:")),
   }));
 } finally {

@@ -19,7 +19,7 @@ from tests.simnet.results.kept_run import keep
 SCRIPT = Path(__file__).parents[2] / "dashboard/test/report_look.js"
 VISIT_S_MAX = 300
 GZIP_BYTES_MAX = 150_000
-NODES = 6
+NODES = 4
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,9 @@ def test_axe_core_finds_nothing_and_nothing_sticks_out_at_either_width_and_schem
 def test_the_timeline_is_painted_told_in_words_and_comes_closer_by_keyboard(
     visit: dict[str, Any],
 ) -> None:
-    assert all(colours > 8 for colours in visit["inked"].values()), visit["inked"]
+    for in_fault, healed, away, back in visit["painted"].values():
+        assert in_fault != healed == back != away != in_fault, visit["painted"]
+    assert visit["pointed"] == "node 0, 3.500 s \u00b7 view 7 \u00b7 partition halves"
     assert visit["picture"] == (
         f"Timeline of {NODES} nodes over 7.000 s: 1 final block seen, 1 fault. "
         "progress broke at 6.500 s."

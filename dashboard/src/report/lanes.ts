@@ -2,8 +2,8 @@
  * The shapes of a timeline: what is painted of each node, where, and in which tone.
  *
  * A lane shows views as shades, votes as ticks of three rows, final blocks as marks above them,
- * time without the process as a grey box, and faults as a band over all of it. What falls on the
- * same pixel as a mark of its own kind is left out: it would be painted over.
+ * time without the process as a grey box, and faults as a band over all of it. What falls where a
+ * mark of its own kind is already is left out: it would be painted over.
  */
 
 import type { Broken, Fault, Lane } from "./story";
@@ -64,6 +64,7 @@ const TICKS: Readonly<Record<"proposal" | "notarize" | "finalize" | "nullify" | 
   vote: { y: 14, height: 5, width: 1.5 },
 };
 const FINAL_Y = 9;
+const VOTES_APART = 1, FINALS_APART = 2; // pixels; what lies closer covers each other
 
 export function voteTone(kind: string): keyof typeof TICKS {
   return kind in TICKS ? kind as keyof typeof TICKS : "vote";
@@ -89,8 +90,8 @@ export function shapesOf(
     if (to >= span.fromMs && from <= span.toMs) box("down", from, to, 2, 26, 1);
   }
   const drawn = new Map<Tone, number>();
-  const isNew = (tone: Tone, x: number): boolean => {
-    const seen = x - (drawn.get(tone) ?? -1) < 0.5;
+  const isNew = (tone: Tone, x: number, apart: number): boolean => {
+    const seen = x - (drawn.get(tone) ?? -apart) < apart;
     if (!seen) drawn.set(tone, x);
     return !seen;
   };
@@ -98,14 +99,14 @@ export function shapesOf(
   for (let i = firstFrom(votes.at, span.fromMs); i < votes.at.length; i += 1) {
     const tone = voteTone(votes.kind[i] ?? ""), x = xOf(votes.at[i] ?? 0, span, width);
     if (x > width) break;
-    if (!isNew(tone, x)) continue;
+    if (!isNew(tone, x, VOTES_APART)) continue;
     const { y, height, width: thick } = TICKS[tone];
     boxes.push({ tone, x: x - thick / 2, y: top + y, width: thick, height });
   }
   for (let i = firstFrom(finals.at, span.fromMs); i < finals.at.length; i += 1) {
     const tone = finalTone(finals.payload[i] ?? ""), x = xOf(finals.at[i] ?? 0, span, width);
     if (x > width) break;
-    if (isNew(tone, x)) marks.push({ tone, x, y: top + FINAL_Y });
+    if (isNew(tone, x, FINALS_APART)) marks.push({ tone, x, y: top + FINAL_Y });
   }
   for (const { fromMs, toMs } of faults) {
     if (toMs >= span.fromMs && fromMs <= span.toMs) box("fault", fromMs, toMs, 0, LANE_PX - 2, 1);
@@ -116,7 +117,7 @@ export function shapesOf(
 function addViews(
   { views: { at, view } }: Lane, span: Span, add: (tone: Tone, from: number, to: number) => void,
 ): void {
-  const pixel = (span.toMs - span.fromMs) / 4_000; // narrower ones are one shade
+  const pixel = (span.toMs - span.fromMs) / 2_000; // narrower ones are one shade
   let open: { tone: Tone; from: number } | null = null;
   for (let i = Math.max(0, firstFrom(at, span.fromMs) - 1); i < at.length; i += 1) {
     const from = at[i] ?? 0;

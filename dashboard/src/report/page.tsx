@@ -173,7 +173,7 @@ function Routers({ story: { routers } }: { story: Story }) {
           "Punched with nodes"]}
         rows={routers.map(({ node, nat, passage, relays, relayedWith, punchedWith }) => ({
           key: String(node),
-          cells: [`node ${node}`, nat, passage, String(relays), listed(relayedWith),
+          cells: [String(node), nat, passage, String(relays), listed(relayedWith),
             listed(punchedWith)],
         }))}
       />

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from simnet.checks.outcome import TRACE_FILE
 from simnet.results.run_story import LANES_MAX, MARKS_A_LANE_MAX, NODES_MAX, ROUNDS_MAX, story_of
-from simnet.world.determinism import ROUND, VIEW, Trace
+from simnet.world.determinism import FAULT, ROUND, VIEW, Trace
 from simnet.world.links import NS
 from tests.simnet.results.kept_run import keep
 
@@ -92,8 +92,12 @@ def test_of_too_many_marks_the_newest_are_told(tmp_path: Path) -> None:
 
 
 def test_of_thousands_of_nodes_those_that_something_befell_have_lanes(tmp_path: Path) -> None:
-    story = story_of(keep(tmp_path / "run", nodes=NODES_MAX + 100))
+    folder, last = keep(tmp_path / "run", nodes=NODES_MAX + 100), NODES_MAX + 99
+    with (folder / TRACE_FILE).open("a") as file:
+        Trace(file).note(8 * NS, FAULT, kind="kill", begins=True, nodes=[last], detail="")
+    story = story_of(folder)
     assert len(story["lanes"]) == LANES_MAX
+    assert [story["lanes"][at]["node"] for at in (0, 1, -1)] == [0, 1, last]
     assert story["lanesLeftOut"] == NODES_MAX + 100 - LANES_MAX
     assert len(story["nodes"]) == NODES_MAX
     assert story["nodesLeftOut"] == 100
