@@ -1,10 +1,11 @@
 """Whether rounds take longer while a crowd sits at the operator's HTTP API.
 
-Run: python benchmarks/api_crowd.py DIR HOST:PORT, beside `daa-node run --dir DIR` whose config.yaml
-has `api: {listen: HOST:PORT}` and whose job has hundreds of short rounds. Rounds are timed alone
-and with a crowd in turns: a process of the lowest priority that keeps 10,000 connections open,
-and comes again where it is shown out. What else the machine does moves rounds more than a crowd, so
-that the daemon's own time on a core is told, too. It fails where rounds with it are a tenth slower.
+Run: python benchmarks/api_crowd.py DIR HOST:PORT [speaking], beside `daa-node run --dir DIR` whose
+config.yaml has `api: {listen: HOST:PORT}` and whose job has hundreds of short rounds. Rounds are
+timed alone and with a crowd in turns: a process of the lowest priority that keeps 10,000
+connections open, and comes again where it is shown out; a `speaking` one says a byte on each. What
+else the machine does moves rounds more than a crowd, so that the daemon's own time on a core is
+told, too. It fails where rounds with it are a tenth slower.
 """
 
 import http.client
@@ -16,6 +17,7 @@ import socket
 import statistics
 import sys
 import time
+from contextlib import suppress
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
@@ -24,7 +26,8 @@ ROUNDS, TURNS = 40, 3
 SLOWER_MAX = 1.10
 SOURCES = 200  # loopback addresses that they come from: one alone would drive out itself
 STATUS_TIMEOUT_S = 30.0
-COME_PER_S = 400  # of the crowd; the door lets in fifty a second
+COME_PER_S = 400  # of the crowd; the door lets in five hundred a second, and serves fifty
+SPEAKS_AFTER = 30  # others have come: by then it is connected
 
 
 def _finished(events: Path) -> list[dict[str, float]]:
@@ -67,7 +70,7 @@ def _round_s(events: Path) -> list[float]:
         time.sleep(1.0)
 
 
-def _sit(host: str, port: int, opened: "Synchronized[int]") -> None:
+def _sit(host: str, port: int, opened: "Synchronized[int]", speaks: bool) -> None:
     """Until it is ended."""
     os.nice(19)
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
@@ -79,6 +82,9 @@ def _sit(host: str, port: int, opened: "Synchronized[int]") -> None:
         one.connect_ex((host, port))
         held.append(one)
         opened.value += 1
+        if speaks and len(held) > SPEAKS_AFTER:
+            with suppress(OSError):  # shown out, or not let in yet
+                held[-SPEAKS_AFTER].send(b"G")
         if len(held) > IDLE:
             held.pop(0).close()
         time.sleep(1.0 / COME_PER_S)
@@ -96,7 +102,7 @@ def _status(listens: str, token: str) -> tuple[float, int]:
     return (time.perf_counter() - began_s) * 1e3, pid
 
 
-def main(directory: str, listens: str) -> int:
+def main(directory: str, listens: str, speaking: str = "") -> int:
     events = Path(directory) / "events.jsonl"
     token = (Path(directory) / "api-read.token").read_text().strip()
     host, _, port = listens.rpartition(":")
@@ -105,7 +111,8 @@ def main(directory: str, listens: str) -> int:
     alone.add()
     for _ in range(TURNS):
         opened = multiprocessing.Value("i", 0)
-        crowd = multiprocessing.Process(target=_sit, args=(host, int(port), opened), daemon=True)
+        args = host, int(port), opened, speaking == "speaking"
+        crowd = multiprocessing.Process(target=_sit, args=args, daemon=True)
         crowd.start()
         time.sleep(1.2 * IDLE / COME_PER_S)
         try:
@@ -128,4 +135,4 @@ def main(directory: str, listens: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main(*sys.argv[1:4]))

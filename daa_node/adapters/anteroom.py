@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import trio
 
 from daa_node.adapters.descriptors import Gate
-from daa_node.adapters.waiting_room import network_of
+from daa_node.adapters.waiting_room import Familiar, network_of
 from daa_node.network.pace import Pace
 
 # Each costs a tenth of a millisecond: a flood of them a twentieth of a core. With 64 places whoever
@@ -35,12 +35,16 @@ class _Guest:
 
 
 class Anteroom:
-    """Of one door. When it is full, the one goes that came first of the network with most here."""
+    """Of one door. When it is full, the one goes that came first of the network with most here.
 
-    def __init__(self, capacity: int, silent_s: float) -> None:
+    Networks that are familiar come last to go, and first to be served.
+    """
+
+    def __init__(self, capacity: int, silent_s: float, familiar: Familiar) -> None:
         """Whoever says nothing for `silent_s` goes in any case."""
         self._capacity = capacity
         self._silent_s = silent_s
+        self._familiar = familiar
         self._guests: dict[trio.SocketStream, _Guest] = {}  # the oldest first
         self._held = Counter[str]()  # by network
         self._selector = selectors.DefaultSelector()
@@ -72,10 +76,11 @@ class Anteroom:
                 await self._came.wait()
             with trio.move_on_after(LOOK_S):
                 await trio.lowlevel.wait_readable(self._selector.fileno())
-            for key, _ in self._selector.select(0):
-                if await self._has_spoken(key.data):
-                    self._forget(key.data)
-                    return key.data.stream  # type: ignore[no-any-return]
+            guests: list[_Guest] = [key.data for key, _ in self._selector.select(0)]
+            for guest in sorted(guests, key=lambda guest: guest.network not in self._familiar):
+                if await self._has_spoken(guest):
+                    self._forget(guest)
+                    return guest.stream
             self._send_away_the_silent()
 
     def close(self) -> None:
@@ -103,8 +108,10 @@ class Anteroom:
             self._drop(guest)
 
     def _who_goes(self) -> _Guest:
-        most = max(self._held.values())
-        return next(one for one in self._guests.values() if self._held[one.network] == most)
+        def rank(guest: _Guest) -> tuple[bool, int]:
+            return guest.network not in self._familiar, self._held[guest.network]
+
+        return max(self._guests.values(), key=rank)  # the first of equals, which is the oldest
 
     def _drop(self, guest: _Guest) -> None:
         self._forget(guest)

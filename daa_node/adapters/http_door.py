@@ -29,7 +29,7 @@ from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.turns import DrawnPace
-from daa_node.adapters.waiting_room import WaitingRoom, network_of
+from daa_node.adapters.waiting_room import Familiar, WaitingRoom, network_of
 from daa_node.errors import UserError
 from daa_node.observability.events import (
     GATEWAY_FAILED,
@@ -126,8 +126,11 @@ class HttpDoor:
         self._desk: AskingDesk | None = None
         self._listens: str | None = None  # host:port, while it is open
         self._failure: str | None = None  # why it is not
-        self._room = WaitingRoom(manners.sockets_max)
-        self._anteroom = Anteroom(manners.anteroom, HEAD_TIMEOUT_S) if manners.anteroom else None
+        self._familiar = Familiar()  # where visitors came from who had a token
+        self._room = WaitingRoom(manners.sockets_max, self._familiar)
+        self._anteroom: Anteroom | None = None
+        if manners.anteroom:
+            self._anteroom = Anteroom(manners.anteroom, HEAD_TIMEOUT_S, self._familiar)
         self._streams = 0
         self._mishaps = Mishaps(
             lambda where, detail, count: events.emit(
@@ -259,6 +262,8 @@ class HttpDoor:
                     refusal = self._refusal(fault.error_status_hint, str(fault))
                     await _send(machine, stream, refusal, partial(_pay, budget, visitor))
                 return
+            if reply.is_trusted:
+                self._familiar.note(host)
             if request.method == b"HEAD":
                 reply = replace(reply, body=b"", stream=None)
             is_last = requests_left == 0 or machine.their_state is h11.SEND_BODY or reply.stream

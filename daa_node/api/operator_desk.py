@@ -11,6 +11,7 @@ token learns no more than that somebody lives here. What may change the node is 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import assert_never
 
@@ -88,7 +89,7 @@ class OperatorDesk:
         if visit.method not in ("GET", "HEAD") and right is not Right.NOTHING:
             body = None if asked is None else asked.model_dump(mode="json")
             self._audit.note(right, deed_of(right, visit, body, reply))
-        return reply
+        return reply if right is Right.NOTHING else replace(reply, is_trusted=True)
 
     def _no_route(self, rows: Mapping[str, Route]) -> Reply:
         if not rows:

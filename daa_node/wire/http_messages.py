@@ -40,12 +40,14 @@ class Reply:
 
     `stream` goes on after it for as long as the visitor listens; the connection ends with it. What
     its `send` is given has to be taken within a time, and whoever does not take it is cut off.
+    `is_trusted`: the visitor has shown a secret of ours, and where it comes from others may, too.
     """
 
     status: int
     headers: Headers
     body: bytes
     stream: Stream | None = None
+    is_trusted: bool = False
 
 
 Desk = Callable[[Visit], Reply]

@@ -345,19 +345,19 @@ class Story:
         }
 
     async def _drain(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"draining": True}
+        return {"schema_version": 1, "draining": True}
 
     async def _pause(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         self._is_paused = True
-        return {"paused": True}
+        return {"schema_version": 1, "paused": True}
 
     async def _resume(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         self._is_paused = False
-        return {"paused": False}
+        return {"schema_version": 1, "paused": False}
 
     async def _approve(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self._is_approved = request["id"] == REQUEST["id"]
-        return {"id": request["id"]}
+        return {"schema_version": 1, "id": request["id"]}
 
     async def _settings(self) -> Mapping[str, Any]:
         listen = ["/ip4/0.0.0.0/tcp/4001"]

@@ -9,6 +9,7 @@ import trio.testing
 
 from daa_node.adapters.anteroom import ACCEPTS_PER_S, LOOK_S, Anteroom, serve_who_speaks
 from daa_node.adapters.descriptors import Gate, Shortage
+from daa_node.adapters.waiting_room import Familiar
 from tests.daa_node.adapters.http_asking import connected
 
 PLACES, SILENT_S = 4, 5.0
@@ -34,7 +35,9 @@ class Served:
 async def served(places: int = PLACES, per_s: float = 1.0) -> AsyncIterator[Served]:
     """`per_s`: of those who speak; twice as many at once."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    subject = Served(Anteroom(places, SILENT_S), listener.socket.getsockname()[1])
+    familiar = Familiar()
+    familiar.note("127.0.0.9")
+    subject = Served(Anteroom(places, SILENT_S, familiar), listener.socket.getsockname()[1])
 
     async def hear(stream: trio.SocketStream) -> None:
         subject.words.append(await stream.receive_some(100))
@@ -89,6 +92,28 @@ async def test_of_the_address_with_most_here_the_first_that_came_goes(
             await trio.testing.wait_all_tasks_blocked(0.01)
         assert subject.words == [b"still here"]
         assert len(subject.anteroom) == PLACES - 1
+
+
+async def test_whoever_comes_from_a_familiar_address_stays_and_is_served_first(
+    mock_clock: trio.testing.MockClock,  # it stands: two are served at once
+) -> None:
+    async with served() as subject:
+        for word in (b"first", b"second"):
+            stream = await subject.come("127.0.0.2")
+            await stream.send_all(word)
+            while word not in subject.words:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        known = await subject.come("127.0.0.9")
+        await subject.until_here(1)
+        crowd = [await subject.come(f"127.0.0.{host}") for host in range(10, 10 + 3 * PLACES)]
+        for stream in crowd[-2:]:
+            await stream.send_all(b"of a crowd")
+        await known.send_all(b"known")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        mock_clock.jump(1.0)  # one turn
+        while len(subject.words) < 3:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert subject.words == [b"first", b"second", b"known"]
 
 
 async def test_whoever_is_silent_for_long_goes_also_where_there_is_room(

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from daa_node.adapters.anteroom import LOOK_S
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import (
+    ACCEPTS_PER_S,
     BODY_TIMEOUT_S,
     HEAD_BYTES_MAX,
     HEAD_TIMEOUT_S,
@@ -19,7 +20,7 @@ from daa_node.adapters.http_door import (
     REQUESTS_MAX,
     RETRY_S_MIN,
 )
-from daa_node.adapters.operator_door import ANTEROOM, public_door
+from daa_node.adapters.operator_door import ANTEROOM, SOCKETS_MAX, public_door
 from daa_node.api.event_stream import STREAMS_MAX
 from daa_node.api.public_desk import PublicDesk
 from daa_node.api.replies import POLICY
@@ -302,6 +303,31 @@ async def test_five_hundred_idle_connections_hold_no_more_than_their_places_and_
         while subject.door.standing()["connections"]:
             await trio.testing.wait_all_tasks_blocked(0.01)
             mock_clock.jump(LOOK_S)
+        nursery.cancel_scope.cancel()
+
+
+async def test_whoever_has_shown_a_token_is_answered_before_a_crowd_that_speaks(
+    mock_clock: trio.testing.MockClock,  # it stands: after the first hundred nobody has a turn
+) -> None:
+    async with opened() as subject, trio.open_nursery() as nursery:
+        await subject.check_alive()
+
+        crowd, answers = list[trio.SocketStream](), list[bytes]()
+        while subject.door.standing()["connections"] < SOCKETS_MAX + 9:  # the turns are used up
+            crowd.append(await subject.connect(f"127.0.3.{len(crowd) + 1}"))
+            await crowd[-1].send_all(b"G")
+            await trio.testing.wait_all_tasks_blocked()
+
+        async def ask() -> None:
+            answers.append(await subject.ask(subject.get()))
+
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert not answers
+        mock_clock.jump(1.5 / ACCEPTS_PER_S)  # one turn
+        while not answers:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert b" 200 " in answers[0]
         nursery.cancel_scope.cancel()
 
 

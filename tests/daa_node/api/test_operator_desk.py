@@ -272,3 +272,11 @@ READY = Condition("training", False, None, None, True)
 def test_a_node_is_ready_or_names_what_is_in_its_way(condition: Condition, why: str | None) -> None:
     told = condition.why_not_ready()
     assert told is None if why is None else told is not None and why in told
+
+
+@pytest.mark.parametrize("target", ["/v1/status", "/livez", "/nowhere", "/v1/pause"])
+async def test_whoever_has_shown_a_token_is_trusted_and_nobody_else(target: str) -> None:
+    for token, is_trusted in ((TOKENS.read, True), (TOKENS.admin, True), ("0" * 64, False)):
+        reply = await ask(target, authorization=f"Bearer {token}")
+        assert reply.is_trusted is is_trusted
+    assert not (await ask(target, authorization=f"Bearer {TOKENS.read}", host="evil")).is_trusted
