@@ -144,15 +144,16 @@ clean:
 	rm -rf .venv demo-data build dist $(SITE) $(BOARD) $(addprefix $(PAGE)/,node_modules build) $(addprefix $(DASHBOARD)/,node_modules build) *.egg-info $(PAGE)/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "daa-compute needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+	  echo "daa-compute needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	  echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; \
 	  rm -rf .venv; exit 1; }
 	@echo "Setting up .venv: once, a few minutes (PyTorch is large)."
 	@$(PIP) torch==2.13.0
-	@$(PIP) -e '.[test]'
+	@$(PIP) -e '.[test]' || { \
+	  echo "Where a compiler, Python.h or gmp.h is missing: on Debian and Ubuntu, apt-get install gcc python3-dev libgmp-dev" >&2; exit 1; }
 	@# libp2p drags in stubs of an old trio that would hide trio's own types from mypy
 	@rm -rf .venv/lib/python3*/site-packages/trio-stubs
 	@touch $@

@@ -42,7 +42,16 @@ from daa_node.wire import protocols
 EVENTS_BYTES_MAX = 2**20  # some thousand of the newest
 LOG_BYTES_MAX = 64 * 1024  # of each other log, its end
 MEMBER_BYTES_MAX = 2 * 2**20  # of what a daemon tells: the peers of a large network
-PACKAGES = ("daa-compute", "torch", "trio", "libp2p", "numpy", "pydantic", "blake3")
+PACKAGES = (
+    "daa-compute",
+    "daa-compute-page",
+    "torch",
+    "trio",
+    "libp2p",
+    "numpy",
+    "pydantic",
+    "blake3",
+)
 README = """\
 What `daa-node doctor --bundle` wrote. It holds no key, no token and no invite. Taken out were also
 paths, public addresses, names of hosts, and the name of the user. What stands for them:
