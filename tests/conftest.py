@@ -66,6 +66,8 @@ LONGEST = (
     "scenarios/test_pruned_gap.py",
     "daa_node/spot_checks/test_overhead_benchmark.py",
     "scenarios/test_hostile_member.py",
+    "scenarios/test_lost_workers.py",
+    "simnet/nodes/processes/test_misfortunes.py",
     "scenarios/test_members_come_and_go.py",
     "daa_node/cli/test_gateway.py",
     "daa_node/cli/test_volunteers.py",

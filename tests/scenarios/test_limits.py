@@ -17,7 +17,7 @@ from daa_node.training.model_config import ModelConfig
 from daa_node.updates.config import UpdatesConfig
 from tests.scenarios.little_cluster import TINY, LittleCluster, Node, height, named, says, until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
 CAP_MBIT_S = 2.0
 UPDATE_BYTES = 1_500_000  # of so many parameters in int8: six seconds of such a link

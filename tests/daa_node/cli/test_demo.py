@@ -309,6 +309,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_made(tmp_path: Path) ->
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("warm")  # when it goes on: who has a preexec_fn starts anew
 def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) -> None:
     directory = tmp_path / "d"
     words = [*DEMO, "--nodes", "2", "--rounds", "5", "--dir", str(directory), "--json"]
@@ -339,6 +340,7 @@ def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) ->
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("warm")
 def test_a_daemon_that_is_killed_comes_back_and_catches_up_while_the_others_go_on(
     tmp_path: Path,
 ) -> None:
@@ -350,7 +352,7 @@ def test_a_daemon_that_is_killed_comes_back_and_catches_up_while_the_others_go_o
         if line.startswith("round 1/"):
             break
     family = descendants(demo.pid)
-    victim = next(pid for pid in family if str(directory / "node-1") in command_line(pid))
+    victim = next(pid for pid in family if is_open_in(pid, directory / "node-1" / "node.lock"))
     os.kill(victim, signal.SIGKILL)
     said, told = demo.communicate(timeout=240)
     assert demo.returncode == 0, told
@@ -367,6 +369,7 @@ def test_a_daemon_that_is_killed_comes_back_and_catches_up_while_the_others_go_o
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("warm")
 def test_a_daemon_that_falls_again_and_again_is_reported_with_its_last_words(
     tmp_path: Path,
 ) -> None:
@@ -378,7 +381,7 @@ def test_a_daemon_that_falls_again_and_again_is_reported_with_its_last_words(
         if line.startswith("round 0/"):
             break
     family = descendants(demo.pid)
-    victim = next(pid for pid in family if str(directory / "node-1") in command_line(pid))
+    victim = next(pid for pid in family if is_open_in(pid, directory / "node-1" / "node.lock"))
     (directory / "node-1" / "config.yaml").write_text("nonsense: true\n")
     os.kill(victim, signal.SIGKILL)
     said, told = demo.communicate(timeout=240)
@@ -434,11 +437,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def command_line(pid: int) -> str:
+def is_open_in(pid: int, file: Path) -> bool:
+    """A daemon has its directory's lock open, whatever command it was started by."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        held = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
     except (FileNotFoundError, ProcessLookupError):
-        return ""
+        return False
+    return str(file) in held
 
 
 def shared_memory() -> set[str]:

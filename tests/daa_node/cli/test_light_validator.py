@@ -21,6 +21,8 @@ from daa_node.rounds.config import EndConfig
 from tests.daa_node.cli.bare_environment import ROOT, bare_environment, base_distributions
 from tests.daa_node.cli.test_daemon import STARTED_S, TINY, network, until
 
+pytestmark = pytest.mark.usefixtures("warm")  # not whoever has no torch
+
 ROUNDS = 3
 TRAINS = {"torch", "nvidia-cublas", "triton", "sympy", "transformers", "peft", "accelerate"}
 

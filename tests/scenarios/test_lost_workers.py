@@ -3,12 +3,22 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from daa_node.adapters import control_socket
 from daa_node.rounds.config import RoundsConfig
 from daa_node.spot_checks.config import SpotChecksConfig
+from daa_node.training.module_probe import probe
+from tests.daa_node.training.own_modules import (
+    PACKAGE,
+    access,
+    built,
+    job_of,
+    pictures,
+    write_package,
+)
 from tests.scenarios.little_cluster import (
     TINY,
     LittleCluster,
@@ -21,12 +31,18 @@ from tests.scenarios.little_cluster import (
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("warm")]
 
-# Rounds as long as people's: seconds, not the milliseconds of the other scenarios. The first limit
-# is never reached, so everybody trains for seven tenths of the window. What is left of it must be
-# longer than the time that a worker which starts takes from the others, where two cores do it all.
+# A model that waits while it trains, as on a GPU: rounds of seconds, as people's are, that leave
+# a core to a worker which starts, whatever else the machine does.
+STEPS, STEP_S = 64, 0.06
+WAITS = f"""
+def hidden(self, inputs):
+    if self.training:
+        time.sleep({STEP_S})
+    return self.layer(inputs).relu()
+"""
 SLOW = TINY.model_copy(
     update={
-        "rounds": RoundsConfig(inner_steps_max=2_048, window_ms=7_000, exec_ms=20_000),
+        "rounds": RoundsConfig(inner_steps_max=STEPS, window_ms=7_000, exec_ms=20_000),
         "spot_checks": SpotChecksConfig(segments=16),
     }
 )
@@ -34,8 +50,14 @@ ROUNDS_LATER = 2
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LittleCluster]:
-    made = LittleCluster(tmp_path_factory.mktemp("workers") / "cluster", SLOW)
+def cluster(tmp_path: Path) -> Iterator[LittleCluster]:
+    code = tmp_path / "code"
+    write_package(code, f"import time\n{pictures(WAITS)}")
+    found = built(job_of(), probe(job_of(), access(code), is_checked=True))
+    made = LittleCluster(tmp_path / "cluster", SLOW.model_copy(update={"model": found.model}))
+    for node in made.nodes:
+        with (node.directory / "config.yaml").open("a") as file:
+            file.write(f"trainer: {{allow_modules: [{PACKAGE}], module_path: {code}}}\n")
     try:
         made.start()
         until("a vertex on all", lambda: all(height(n) >= 1 for n in made.nodes), made.nodes)
