@@ -8,13 +8,13 @@ that a run has said can become code, and nothing else is loaded.
 
 import base64
 import hashlib
-import json
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from daa_node.api.replies import as_json
 from daa_node.errors import UserError
 from simnet.results.kept_comparison import open_comparison
 from simnet.results.run_story import story_of
@@ -36,8 +36,20 @@ class Drawn:
 def make_report(folder: Path, beside: Path | None = None, page: Path = PAGE) -> str:
     """The page of the run in `folder`, with the run `beside` it; or of a comparison in `folder`.
 
-    Raises UserError if a run's files are not there, or if what draws the page is not.
+    Raises UserError if a run's files are not there, or are those of something else, or if what
+    draws the page is not there.
     """
+    try:
+        return _made(folder, beside, page)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as odd:
+        # of another version, or changed by hand
+        raise UserError(
+            f"{folder}: the files of a run in it have another form than this simnet writes "
+            f"({odd!r}): make them anew with `simnet run SCENARIO --out FOLDER`"
+        ) from None
+
+
+def _made(folder: Path, beside: Path | None, page: Path) -> str:
     kept = open_comparison(folder)
     if kept is None:
         sides = None if beside is None else sides_of_two(folder, beside)
@@ -64,7 +76,7 @@ def read_drawn(page: Path = PAGE) -> Drawn:
 
 def page_of(story: dict[str, Any], drawn: Drawn) -> str:
     """`story` as `story_of` tells it. What it says is data, whatever stands in it."""
-    told = json.dumps({**story, "licenses": drawn.licenses}, separators=(",", ":"))
+    told = as_json({**story, "licenses": drawn.licenses})  # a browser reads no NaN
     return _PAGE.substitute(
         policy=(
             f"default-src 'none'; script-src '{_source(drawn.script)}'; "
@@ -75,7 +87,7 @@ def page_of(story: dict[str, Any], drawn: Drawn) -> str:
         style=drawn.style,
         script=drawn.script,
         # no end of its own element, and no begin of a comment, lies in it
-        story=told.replace("<", "\\u003c"),
+        story=told.decode().rstrip().replace("<", "\\u003c"),
     )
 
 

@@ -22,8 +22,10 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
         if out is not None:
             try:
                 out.mkdir(parents=True, exist_ok=True)
-                (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
                 file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
+                # of an earlier run: beside half a trace of this one it would pass for its outcome
+                (out / OUTCOME_FILE).unlink(missing_ok=True)
+                (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
             except OSError as failure:
                 raise UserError(f"--out {out}: {failure.strerror}") from None
         trace = Trace(file)
@@ -32,7 +34,10 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
         outcome = _run(scenario, trace, out)
     if out is not None:
         text = json.dumps(outcome.as_json(), indent=1)
-        (out / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")
+        try:
+            (out / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")
+        except OSError as failure:
+            raise UserError(f"--out {out}: {failure.strerror}", exit_code=1) from None
     return outcome
 
 

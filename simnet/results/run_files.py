@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daa_node.errors import UserError
-from simnet.checks.outcome import OUTCOME_FILE, TRACE_FILE
+from simnet.checks.outcome import OUTCOME_FILE, SCHEMA_VERSION, TRACE_FILE
 
 LINES_BEFORE = 3  # where two traces part
 
@@ -27,10 +27,15 @@ def run_file(folder: Path, name: str) -> Path:
 def outcome_of(folder: Path) -> Event:
     """What the run came to. Raises UserError."""
     path = run_file(folder, OUTCOME_FILE)
+    again = f"make it anew with `simnet run SCENARIO --out {folder}`"
     try:
-        found: Event = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(f"{path}: this is no outcome of a run") from None
+        found: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: this is no outcome of a run: {again}")
+    if found.get("schema_version") != SCHEMA_VERSION:
+        raise UserError(f"{path}: its outcome is of another version of simnet: {again}")
     return found
 
 
@@ -38,9 +43,12 @@ def events_of(folder: Path) -> Iterator[Event]:
     """Of its trace, in order. Raises UserError."""
     for line in _lines(folder):
         try:
-            yield json.loads(line)
-        except ValueError:
-            raise UserError(f"{folder}: its trace is of no run that ended") from None
+            event: object = json.loads(line)
+        except (RecursionError, ValueError):
+            event = None
+        if not isinstance(event, dict):
+            raise _no_trace(folder)
+        yield event
 
 
 def first_difference(one: Path, other: Path) -> str | None:
@@ -58,13 +66,23 @@ def first_difference(one: Path, other: Path) -> str | None:
         if left != right:
             return "\n".join([*before, f"- {number}: {left}", f"+ {number}: {right}"])
         before.append(f"  {number}: {left}")
-    left, right = (outcome_of(folder)["trace_hash"] for folder in (one, other))
+    left, right = (outcome_of(folder).get("trace_hash") for folder in (one, other))
     if left != right:
         return f"all {number} events are equal, messages are not: trace {left}, trace {right}"
     return None
 
 
 def _lines(folder: Path) -> Iterator[str]:
-    with run_file(folder, TRACE_FILE).open(encoding="utf-8") as file:
-        for line in file:
-            yield line.rstrip("\n")
+    try:
+        with run_file(folder, TRACE_FILE).open(encoding="utf-8") as file:
+            for line in file:
+                yield line.rstrip("\n")
+    except (OSError, UnicodeDecodeError):
+        raise _no_trace(folder) from None
+
+
+def _no_trace(folder: Path) -> UserError:
+    return UserError(
+        f"{folder}: its trace is of no run that ended: make it anew with `simnet run SCENARIO "
+        f"--out {folder}`"
+    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from simnet.checks.outcome import ROUTERS, SCENARIO_FILE
@@ -76,7 +77,8 @@ def story_of(folder: Path) -> dict[str, Any]:
         "routers": [_router(row) for row in outcome["facts"].get(ROUTERS, ())],
         "measured": [[name, json.dumps(fact)] for name, fact in outcome["facts"].items()],
         "file": path.read_text(encoding="utf-8"),
-        "again": f"simnet run {path} --seed {outcome['seed']} --fidelity {outcome['fidelity']}",
+        "again": f"simnet run {quote(str(path))} --seed {outcome['seed']} "
+        f"--fidelity {outcome['fidelity']}",
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from daa_node.errors import UserError
+from simnet.checks.outcome import OUTCOME_FILE, SCHEMA_VERSION, TRACE_FILE
 from simnet.results.report import LICENSES, SCRIPT, STYLE, Drawn, make_report, page_of
 from simnet.results.run_story import story_of
 from tests.simnet.results.kept_run import keep
@@ -21,7 +22,7 @@ DRAWN = Drawn("draw($1, '$&')", "p { color: red }", "a license")
 def told_in(page: str) -> dict[str, Any]:
     """What the page's own script would read."""
     (found,) = re.findall(r'<script type="application/json" id="story">(.*?)</script>', page)
-    told: dict[str, Any] = json.loads(found)
+    told: dict[str, Any] = json.loads(found, parse_constant=pytest.fail)  # JSON has no NaN
     return told
 
 
@@ -90,3 +91,43 @@ def test_where_the_page_was_not_built_one_line_says_how(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_told_before_a_page_that_was_not_built(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="make it with `simnet run SCENARIO --out"):
         make_report(tmp_path, page=tmp_path / "page")
+
+
+def spoilt_outcome(folder: Path, **facts: Any) -> None:
+    path = folder / OUTCOME_FILE
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {"facts": told["facts"] | facts}))
+
+
+def test_files_of_a_form_that_this_version_does_not_write_are_told_in_one_line(
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "page"
+    page.mkdir()
+    for name in (SCRIPT, STYLE, LICENSES):
+        (page / name).touch()
+    no_names, no_fields, no_pairs = (keep(tmp_path / name) for name in ("one", "two", "three"))
+    (no_names / OUTCOME_FILE).write_text(json.dumps({"schema_version": SCHEMA_VERSION}))
+    (no_fields / TRACE_FILE).write_text('{"what": "view"}\n')
+    spoilt_outcome(no_pairs, loss_over_time=[1.0, 2.0])
+    for folder, beside in ((no_names, None), (no_fields, None), (no_pairs, keep(tmp_path / "x"))):
+        with pytest.raises(UserError, match="another form than this simnet writes") as fault:
+            make_report(folder, beside, page)
+        assert str(folder) in str(fault.value)
+        assert "\n" not in str(fault.value)
+
+
+def test_a_browser_can_read_what_is_told_of_a_model_that_has_gone_to_pieces(
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "page"
+    page.mkdir()
+    for name in (SCRIPT, STYLE, LICENSES):
+        (page / name).touch()
+    one, other = keep(tmp_path / "one"), keep(tmp_path / "other", adaptive=False)
+    spoilt_outcome(one, loss_nats=2.0)
+    spoilt_outcome(other, loss_nats=float("nan"))
+    sides = told_in(make_report(one, other, page))["sides"]
+    (loss,) = [figure for figure in sides["figures"] if figure["name"] == "loss_nats"]
+    assert loss["sides"] == [[2.0, 2.0, 2.0], None]
+    assert loss["over"] == [1.0, None]

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from daa_node.errors import UserError
-from simnet.checks.outcome import OUTCOME_FILE, TRACE_FILE
+from simnet.checks.outcome import OUTCOME_FILE, TRACE_FILE, Outcome
+from simnet.results import run as running
 from simnet.results.run_files import events_of, first_difference, outcome_of
 from simnet.world.scenario_file import open_scenario
 from tests.simnet.results.kept_run import SCENARIO, keep
@@ -40,14 +41,51 @@ def test_a_folder_without_a_run_is_told_how_to_make_one(tmp_path: Path) -> None:
         outcome_of(tmp_path)
 
 
-def test_files_of_something_else_are_no_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"no JSON", "this is no outcome of a run"),
+        (b"", "this is no outcome of a run"),
+        (b"[]", "this is no outcome of a run"),
+        (b"[" * 100_000, "this is no outcome of a run"),
+        (b"\xff\xfe", "this is no outcome of a run"),
+        (b"{}", "of another version of simnet"),
+        (b'{"schema_version": 99}', "of another version of simnet"),
+    ],
+)
+def test_an_outcome_of_something_else_is_told_in_one_line(
+    text: bytes, why: str, tmp_path: Path
+) -> None:
     folder = keep(tmp_path / "run")
-    (folder / OUTCOME_FILE).write_text("no JSON")
-    with pytest.raises(UserError, match="this is no outcome of a run"):
+    (folder / OUTCOME_FILE).write_bytes(text)
+    with pytest.raises(UserError, match=why) as fault:
         outcome_of(folder)
-    (folder / TRACE_FILE).write_text('{"t_ns":1,"what":"vi')
+    assert f"make it anew with `simnet run SCENARIO --out {folder}`" in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"t_ns":1,"what":"vi', b"7\n", b"\xff\n", b"[" * 100_000, b"\n"]
+)
+def test_a_trace_of_something_else_is_told_in_one_line(text: bytes, tmp_path: Path) -> None:
+    folder = keep(tmp_path / "run")
+    (folder / TRACE_FILE).write_bytes(text)
     with pytest.raises(UserError, match="its trace is of no run that ended"):
         list(events_of(folder))
+
+
+def test_a_run_that_is_ended_leaves_no_outcome_of_the_run_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = keep(tmp_path / "run")
+
+    def ended(*_: object) -> Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "_run", ended)
+    with pytest.raises(KeyboardInterrupt):
+        running.run(SCENARIO, folder)
+    with pytest.raises(UserError, match="make it with `simnet run SCENARIO --out"):
+        outcome_of(folder)
 
 
 def test_a_scenario_that_was_run_is_written_so_that_it_reads_back(tmp_path: Path) -> None:

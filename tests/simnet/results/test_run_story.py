@@ -38,7 +38,7 @@ def test_what_broke_comes_first_and_when_and_the_rest_held_until_then(tmp_path: 
 
 
 def test_rounds_figures_and_how_to_run_it_again_are_told(tmp_path: Path) -> None:
-    story = story_of(keep(tmp_path / "run"))
+    story = story_of(keep(tmp_path / "a run"))
     assert story["rounds"] == [
         {
             "height": 1,
@@ -52,7 +52,7 @@ def test_rounds_figures_and_how_to_run_it_again_are_told(tmp_path: Path) -> None
     assert story["sometimes"] == [{"name": "view-nullified", "hits": 4}]
     assert story["figures"]["roots"] == ["cd" * 32]
     assert ["participation", "0.75"] in story["measured"]
-    assert story["again"].startswith("simnet run ")
+    assert story["again"].startswith(f"simnet run '{tmp_path}/a run/scenario.yaml' ")
     assert story["again"].endswith(" --seed 3 --fidelity light")
     assert "<what> & why" in story["file"]
 
