@@ -9,6 +9,7 @@ them: a mean over all hides who was left behind.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,7 +18,13 @@ from daa_node.config_file import Override
 from daa_node.errors import UserError
 from simnet.checks.outcome import SCHEMA_VERSION, Outcome
 from simnet.results import run as running
-from simnet.results.kept_comparison import KeptComparison, KeptRuns, run_folder, write_comparison
+from simnet.results.kept_comparison import (
+    KeptComparison,
+    KeptRuns,
+    forget_comparison,
+    run_folder,
+    write_comparison,
+)
 from simnet.world.scenario_file import open_scenario
 
 SEEDS_MAX = 1000
@@ -54,6 +61,10 @@ class Factor:
 
     path: str
     values: tuple[str, ...]
+
+    def override(self, value: str) -> Override:
+        keys = tuple(int(key) if key.isdecimal() else key for key in self.path.split("."))
+        return Override(keys, value, f"flag --factor {self.path}={value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +136,11 @@ def compare(
     """
     if not 1 <= seeds <= SEEDS_MAX:
         raise UserError(f"--seeds {seeds}: 1 to {SEEDS_MAX} are possible")
-    keys = tuple(int(key) if key.isdigit() else key for key in factor.path.split("."))
     first = open_scenario(name).seed
+    for value in factor.values:  # a wrong one is told now, and not after the runs of those before
+        open_scenario(name, fidelity=fidelity, overrides=(factor.override(value),))
+    if out is not None:
+        forget_comparison(out)  # some of its runs would be of this one, should this one be ended
     runs: list[list[Outcome]] = []
     kept: list[KeptRuns] = []
     for place, value in enumerate(factor.values, 1):
@@ -135,8 +149,8 @@ def compare(
         folders = tuple(run_folder(place, value, seed) for seed in tried)
         kept.append(KeptRuns(value=value, seeds=tried, folders=folders))
         for seed, folder in zip(tried, folders, strict=True):
-            changed = Override(keys, value, f"flag --factor {factor.path}={value}")
-            scenario = open_scenario(name, seed=seed, fidelity=fidelity, overrides=(changed,))
+            changed = (factor.override(value),)
+            scenario = open_scenario(name, seed=seed, fidelity=fidelity, overrides=changed)
             runs[-1].append(running.run(scenario, None if out is None else out / folder))
             told(f"{factor.path}={value}, seed {seed}: {runs[-1][-1].cpu_s:.1f} s CPU")
     if out is not None:
@@ -239,6 +253,8 @@ def _cell(name: str, spread: Spread | None, seeds: int) -> str:
 
 def _number(figure: float) -> str:
     """Three digits or more, no exponents."""
+    if not isfinite(figure):  # of a model that has gone to pieces
+        return str(figure)
     if figure == int(figure) or abs(figure) >= 1000:
         return f"{figure:,.0f}"
     return f"{figure:.1f}" if abs(figure) >= 10 else f"{figure:.3g}"

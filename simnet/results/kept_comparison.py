@@ -39,10 +39,26 @@ def open_comparison(folder: Path) -> KeptComparison | None:
     path = folder / COMPARISON_FILE
     try:
         return KeptComparison.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValidationError) as fault:
-        raise UserError(f"{path}: this is no comparison of runs: {fault}") from None
+    except OSError as failure:
+        raise UserError(f"{path} cannot be read: {failure.strerror}") from None
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        why = f"{where}: {first['msg']}" if where else first["msg"]
+        raise UserError(
+            f"{path}: this is no comparison of runs ({why}): make it anew with `simnet compare "
+            f"... --out {folder}`"
+        ) from None
+
+
+def forget_comparison(folder: Path) -> None:
+    """Before other runs take the place of its own. Raises UserError."""
+    try:
+        (folder / COMPARISON_FILE).unlink(missing_ok=True)
+    except OSError as failure:
+        raise UserError(f"--out {folder}: {failure.strerror}") from None
 
 
 def write_comparison(folder: Path, kept: KeptComparison) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from daa_node.errors import UserError
 from simnet.checks.outcome import Outcome
+from simnet.results import run as running
 from simnet.results.compare import (
     LOSS_THEN,
     Factor,
@@ -16,7 +17,12 @@ from simnet.results.compare import (
     parse_factor,
     table,
 )
-from simnet.results.kept_comparison import open_comparison
+from simnet.results.kept_comparison import (
+    KeptComparison,
+    KeptRuns,
+    open_comparison,
+    write_comparison,
+)
 from simnet.results.sides import sides_of
 
 SCENARIO = """
@@ -118,3 +124,39 @@ def test_a_key_that_does_not_exist_is_refused_by_its_name(tmp_path: Path) -> Non
     file.write_text(SCENARIO)
     with pytest.raises(UserError, match="work.adaptve"):
         compare(str(file), parse_factor(["work.adaptve=true,false"]), seeds=1)
+
+
+def test_a_wrong_value_is_told_before_anything_is_run(tmp_path: Path) -> None:
+    file = tmp_path / "pair.yaml"
+    file.write_text(SCENARIO)
+    told: list[str] = []
+    with pytest.raises(UserError, match="work.adaptive"):
+        compare(str(file), parse_factor(["work.adaptive=true,flase"]), 1, told.append)
+    assert told == []
+
+
+def test_a_comparison_that_is_ended_is_not_taken_for_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out = tmp_path / "pair.yaml", tmp_path / "kept"
+    file.write_text(SCENARIO)
+    before = KeptRuns(value="1", seeds=(0,), folders=("1-1/seed-0",))
+    out.mkdir()
+    write_comparison(out, KeptComparison(factor="work.rounds", columns=(before, before)))
+
+    def ended(*_: object) -> Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "run", ended)
+    with pytest.raises(KeyboardInterrupt):
+        compare(str(file), parse_factor(["work.rounds=1,2"]), 1, out=out)
+    assert open_comparison(out) is None
+
+
+def test_a_loss_that_is_no_number_has_its_cell() -> None:
+    columns = columns_of(
+        ("a", "b"),
+        [[outcome(0, 1.0, loss_nats=2.0)], [outcome(0, 1.0, loss_nats=float("nan"))]],
+    )
+    (line,) = [x for x in table(Factor("k", ("a", "b")), columns).splitlines() if "loss_nats" in x]
+    assert line.split() == ["loss_nats", "2", "nan", "nan"]

@@ -16,7 +16,7 @@ from simnet.results.kept_comparison import (
     run_folder,
     write_comparison,
 )
-from simnet.results.sides import first_run, sides_of, sides_of_two
+from simnet.results.sides import POINTS_MAX, first_run, sides_of, sides_of_two
 from tests.simnet.results.kept_run import keep
 
 
@@ -80,11 +80,24 @@ def test_what_is_no_comparison_or_of_another_version_is_told_in_one_line(tmp_pat
     path.write_text(json.dumps(told | {"schema_version": SCHEMA_VERSION + 1}))
     with pytest.raises(UserError, match="of another version of simnet"):
         sides_of(tmp_path, made)
-    (tmp_path / COMPARISON_FILE).write_text('{"factor": "x", "columns": []}')
-    with pytest.raises(UserError, match="this is no comparison of runs"):
-        open_comparison(tmp_path)
+    for text in ('{"factor": "x", "columns": []}', "", "[]", "{"):
+        (tmp_path / COMPARISON_FILE).write_text(text)
+        with pytest.raises(UserError, match="this is no comparison of runs") as fault:
+            open_comparison(tmp_path)
+        assert "\n" not in str(fault.value)
+    assert open_comparison(tmp_path / COMPARISON_FILE) is None  # a file, where a folder should be
 
 
 def test_a_value_of_any_kind_has_a_folder() -> None:
     assert run_folder(2, "[1, ../2]", 7) == "2-_1_.._2_/seed-7"
     assert len(run_folder(1, "x" * 300, 7)) < 60
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_newest_point(tmp_path: Path) -> None:
+    one, other = keep(tmp_path / "one"), keep(tmp_path / "other", adaptive=False)
+    told = json.loads((one / OUTCOME_FILE).read_text())
+    told["facts"]["loss_over_time"] = [[float(at), 1.0] for at in range(3 * POINTS_MAX - 1)]
+    (one / OUTCOME_FILE).write_text(json.dumps(told))
+    at_ms = sides_of_two(one, other)["losses"][0]["atMs"]
+    assert len(at_ms) <= POINTS_MAX
+    assert at_ms[-1] == 1000 * (3 * POINTS_MAX - 2)
