@@ -266,6 +266,8 @@ def _words(error: ErrorDetails) -> str:
         message = "this is a section: its keys stand in lines below it, or in {...}"
     elif error["type"] in ("bool_type", "bool_parsing"):
         message = "this is true or false"
+    elif error["type"] == "path_type":
+        message = "this is the path of a file"
     message = message[:1].lower() + message[1:]
     given = error["input"]
     return f"{message} (got {given!r})" if isinstance(given, str | int | float | bool) else message

@@ -4,6 +4,8 @@ Where there is an HTTP API, unless the operator says otherwise: its dashboard as
 Without it the chain and the event log are there.
 """
 
+from pathlib import Path
+
 from pydantic import BaseModel, ConfigDict, Field
 
 # Four weeks: last month's bill can still be looked at round by round.
@@ -26,7 +28,7 @@ class HistoryConfig(BaseModel):
         le=3650,
         description="each round by itself for so long; then a row an hour, a year later a day",
     )
-    baseline: str | None = Field(
+    baseline: Path | None = Field(
         None, description="another run's `rounds --json` or `simnet run --json`, to compare with"
     )
 

@@ -34,9 +34,12 @@ def baseline_of(config: NodeConfig, directory: DataDirectory) -> Callable[[], Ba
 
 def _baseline_at(path: Path) -> Baseline:
     """Blocks. Raises UserError."""
-    if not path.is_file():  # a pipe would be waited for
-        raise UserError(f"history.baseline: {path} is no file")
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise UserError(
+                f"history.baseline: {path} is no file: put one there, or name another in "
+                "config.yaml (paths start at the node's directory)"
+            )
         with path.open("rb") as file:
             text = file.read(FILE_BYTES_MAX + 1)
     except OSError as fault:

@@ -1,5 +1,7 @@
 """What a person reads after a typo: the place, the line, a caret and the key that was meant."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,6 +31,7 @@ class Config(Section):
     peers: list[Api] = []
     seed: int | None = None
     either: Train | list[str] | None = None
+    file: Path | None = None
 
 
 def refused(text: str, *overrides: Override) -> str:
@@ -67,6 +70,7 @@ def test_all_faults_are_shown_at_once_each_with_its_line_and_a_caret() -> None:
         ("peers: 3\n", "c.yaml:1:8:", "peers: this is a list: write [...] (got 3)"),
         ("seed: [1]\n", "c.yaml:1:", "seed: input should be a valid integer"),
         ("api: {quiet: perhaps}\n", "c.yaml:1:14:", "api.quiet: this is true or false (got 'per"),
+        ("file: 5\n", "c.yaml:1:7:", "error: file: this is the path of a file (got 5)"),
         ("either: {lr: 0}\n", "c.yaml:1:14:", "error: either.lr: input should be greater"),
         ("either: 7\n", "c.yaml:1:9:", "error: either: this is a list: write [...] (got 7)"),
         ("a: !!python/object:os.system x\n", "c.yaml:1:4:", "cannot be read"),

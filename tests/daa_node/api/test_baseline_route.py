@@ -22,7 +22,7 @@ GOOD = b'{"rounds": [{"height": 1, "wall_s": 2.0, "loss_nats": 3.5}]}'
 
 
 def reader(folder: Path, name: str | None) -> Callable[[], Baseline] | None:
-    config = SimpleNamespace(history=HistoryConfig(baseline=name))
+    config = SimpleNamespace(history=HistoryConfig(baseline=None if name is None else Path(name)))
     return baseline_of(cast(NodeConfig, config), cast(DataDirectory, SimpleNamespace(root=folder)))
 
 
@@ -55,18 +55,22 @@ async def test_where_none_is_named_that_is_said(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", ["missing", "folder", "no JSON", "large"])
+@pytest.mark.parametrize("wrong", ["missing", "folder", "no JSON", "large", "out of reach"])
 async def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(
     wrong: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "other.json"
-    if wrong == "folder":
+    name = "other.json"
+    if wrong == "out of reach":  # as is what lies in a folder of another user
+        name = f"{'x' * 300}/other.json"
+    elif wrong == "folder":
         file.mkdir()
     elif wrong == "no JSON":
         file.write_bytes(b"loss 3.5")
     elif wrong == "large":
         with file.open("wb") as sparse:
             sparse.truncate(FILE_BYTES_MAX + 1)
-    answer = await told(reader(tmp_path, "other.json"))
+    answer = await told(reader(tmp_path, name))
     assert answer["baseline"] is None
     assert "other.json" in answer["why_not"]
+    assert "\n" not in answer["why_not"]

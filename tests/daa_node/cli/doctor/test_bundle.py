@@ -37,7 +37,8 @@ def unpacked(path: Path) -> dict[str, str]:
 
 def talkative(root: Path) -> Path:
     """A node whose logs tell all that it knows."""
-    made_node(root, LISTEN + "data: {path: /srv/ann/patients.csv}\n")
+    files = "data: {path: /srv/ann/patients.csv}\nhistory: {baseline: anns.json}\n"
+    made_node(root, LISTEN + files)
     open_tokens(root, SystemEntropy())
     secrets = sorted(secrets_of(DataDirectory(root)))
     with (root / "events.jsonl").open("w") as log:
@@ -66,7 +67,7 @@ def test_no_secret_of_the_directory_is_in_the_bundle(tmp_path: Path) -> None:
     whole = "\n".join(members.values())
     assert len(secrets) > 8
     assert [secret for secret in secrets if secret.lower() in whole.lower()] == []
-    for private in (str(root), "patients", "8.8.8.8"):
+    for private in (str(root), "patients", "anns.json", "8.8.8.8"):
         assert private not in whole
     assert "ab" * 32 in members["status.json"]
     events = [json.loads(line) for line in members["events.jsonl"].splitlines()]
