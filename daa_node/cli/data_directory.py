@@ -30,6 +30,7 @@ from daa_node.errors import NodeError, StorageFailed, UserError
 
 STORE_VERSION = 2  # 1: no packs in chain/; raised with each format of cli.store_formats, too
 STORE_VERSION_MIN = 1  # whose directory the next run makes one of ours
+VERSION_DIGITS_MAX = 9  # what has more is no number that a program wrote
 # What belongs to one network, and is put aside while the node is in another one. The list of chains
 # for which the keys have begun to sign stays: it is of all of them.
 OF_A_NETWORK = ("chain", "work", "trainer", "history", "agreement/wal", "agreement/guard")
@@ -163,7 +164,7 @@ class DataDirectory:
             ) from None
         except (OSError, UnicodeDecodeError) as failure:
             raise UserError(f"cannot read {self.version}: {failure}") from None
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit() and len(text) <= VERSION_DIGITS_MAX):
             raise UserError(f"{self.version} holds {text[:40]!r}, not a version number")
         if int(text) > STORE_VERSION:
             raise UserError(

@@ -9,7 +9,7 @@ from daa_node.cli.doctor.findings import Finding, amiss, well, wrong
 from daa_node.cli.doctor.scene import Scene
 from daa_node.cli.starting import check_start
 from daa_node.cli.store_formats import check_formats
-from daa_node.errors import UserError
+from daa_node.errors import NodeError, UserError
 from daa_node.observability import events as names
 
 DIGITS = 16  # of an id, as far as a person compares them
@@ -33,7 +33,7 @@ async def look_at_directory(scene: Scene) -> list[Finding]:
         ]
     try:
         check_formats(scene.directory)
-    except UserError as fault:
+    except NodeError as fault:
         return [wrong("directory", str(fault))]
     version = int(scene.directory.version.read_text())
     older = "" if version == STORE_VERSION else f"; the next run makes it {STORE_VERSION}"

@@ -81,7 +81,7 @@ def explain(text: str, as_json: bool) -> bool:
 def _read() -> str:
     try:
         return sys.stdin.read(CHARACTERS_MAX + 1)
-    except UnicodeDecodeError:
+    except (AttributeError, OSError, UnicodeDecodeError):  # closed from the start (`<&-`): None
         raise UserError("standard input is no text: pipe lines of a log into it") from None
 
 

@@ -16,7 +16,7 @@ from daa_node.adapters.sqlite_history import SqliteHistory
 from daa_node.agreement.invite_book import InviteBook, encode_book
 from daa_node.cli import cluster, identity
 from daa_node.cli.data_directory import STORE_VERSION, DataDirectory
-from daa_node.cli.store_formats import FORMATS, check_formats
+from daa_node.cli.store_formats import FORMATS, FORMATS_MAX, check_formats
 from daa_node.contributors.kept import encoded
 from daa_node.contributors.records import HealthRecords
 from daa_node.disputes.shunning import Shunning
@@ -183,6 +183,15 @@ def test_what_is_damaged_is_left_to_its_own_reader(tmp_path: Path, broken: bytes
     for pattern in OTHER:
         (path,) = root.glob(pattern)
         path.write_bytes(broken)
+    check_formats(DataDirectory(root))
+
+
+def test_a_number_that_no_release_will_have_is_damage(tmp_path: Path) -> None:
+    """Its own reader sets it aside or mends it; nobody is sent for a newer program."""
+    root = _filled(tmp_path / "node")
+    for pattern in ("keys/ml_dsa.key", "agreement/begun", "agreement/wal", "history/rounds.sqlite"):
+        path = root / pattern
+        path.write_bytes(OTHER[pattern](path.read_bytes(), FORMATS_MAX + 1))
     check_formats(DataDirectory(root))
 
 

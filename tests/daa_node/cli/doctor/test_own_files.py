@@ -25,11 +25,20 @@ def _shared_key(root: Path) -> None:
     (root / "keys" / "ml_dsa.key").chmod(0o644)
 
 
+def _unreadable_pack(root: Path) -> None:
+    """As a disk that fails: opening it ends with an error of the system."""
+    (root / "chain/packs").mkdir(parents=True)
+    (root / "chain/packs/loop").symlink_to("loop")
+
+
 @pytest.mark.parametrize(
     ("check", "spoil", "words"),
     [
         ("directory", lambda root: (root / "VERSION").unlink(), "no file VERSION"),
         ("directory", lambda root: (root / "VERSION").write_text("99"), "a newer daa-node"),
+        ("directory", lambda root: (root / "VERSION").write_text("9" * 5000), "not a version"),
+        ("directory", lambda root: (root / "VERSION").write_text("\u00b2"), "not a version"),
+        ("directory", _unreadable_pack, "cannot look at the files in"),
         ("config", lambda root: (root / "config.yaml").write_text("a: [\n"), "config.yaml:2:1"),
         ("config", lambda root: (root / "config.yaml").write_text("rol: edge\n"), "'role'"),
         ("keys", _shared_key, "others on this host may read"),

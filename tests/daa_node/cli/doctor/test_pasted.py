@@ -160,6 +160,9 @@ def test_it_reads_standard_input_and_says_whether_it_knows_a_line(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), "utf-8"))
     with pytest.raises(UserError, match="standard input is no text"):
         explain("-", as_json=False)
+    monkeypatch.setattr("sys.stdin", None)  # as Python has it where it was closed (`<&-`)
+    with pytest.raises(UserError, match="standard input is no text"):
+        explain("-", as_json=False)
 
 
 def test_the_command_looks_at_no_node(command: Command) -> None:
