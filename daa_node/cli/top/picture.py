@@ -82,6 +82,8 @@ def _why(status: Mapping[str, Any]) -> str:
         return str(status["waiting"])
     if status.get("ended_because"):
         return f"the job has ended: {status['ended_because']}"
+    if status.get("paused"):
+        return "paused by its operator, it trains once it is resumed (daa-node resume)"
     decisions = status.get("decisions") or [{}]
     return str(decisions[0].get("reason", "no decision yet"))
 

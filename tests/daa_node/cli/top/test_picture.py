@@ -154,6 +154,14 @@ def test_without_the_characters_it_is_ascii_alone() -> None:
     assert "caf?" in told
 
 
+def test_who_is_paused_is_told_so_unless_nobody_goes_on() -> None:
+    board = full_board()
+    board.status = {**STATUS, "paused": True}
+    assert "phase    training: paused by its operator, it" in "\n".join(drawn(board, 80, 24))
+    board.status = {**board.status, "waiting": "for a quorum"}
+    assert "phase    training: for a quorum" in "\n".join(drawn(board, 80, 24))
+
+
 def test_a_daemon_of_another_version_may_lack_anything() -> None:
     board = Board("alice", Job(), {})
     board.peers = [{}]
