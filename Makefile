@@ -141,7 +141,7 @@ docs-serve: $(READY)
 	@PYTHONPATH=. $(BIN)/python -m mkdocs serve --strict --dev-addr 127.0.0.1:$(or $(DOCS_PORT),8000)
 
 clean:
-	rm -rf .venv demo-data build dist $(SITE) $(BOARD) $(addprefix $(PAGE)/,node_modules build) $(addprefix $(DASHBOARD)/,node_modules build) *.egg-info $(PAGE)/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo-data build dist $(SITE) $(BOARD) $(REPORT) $(addprefix $(PAGE)/,node_modules build) $(addprefix $(DASHBOARD)/,node_modules build) *.egg-info $(PAGE)/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \

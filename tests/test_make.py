@@ -1,4 +1,4 @@
-"""`make` says in one line which Python it needs, before it makes anything."""
+"""`make` says in one line which Python it needs, before it makes anything; and clears it all."""
 
 import shutil
 import subprocess
@@ -46,3 +46,12 @@ def test_a_python_that_is_too_old_or_too_new_is_told_at_once(
 @pytest.mark.parametrize("version", [(3, 11, 0), (3, 13, 5)])
 def test_one_that_fits_is_used(tmp_path: Path, version: tuple[int, int, int]) -> None:
     assert said_by(tmp_path, version)[0].startswith("no virtual environment: ")
+
+
+def test_all_that_is_built_is_cleared() -> None:
+    words = ["make", "--dry-run", "clean"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    built = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
+    pages = {path for path in built if "/" in path}
+    assert len(pages) == 3
+    assert pages <= set(done.stdout.split())
