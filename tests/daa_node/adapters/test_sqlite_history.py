@@ -304,6 +304,14 @@ def test_a_file_of_a_newer_program_stays_as_it_is_and_is_named(
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+def test_a_number_that_no_program_will_have_is_damage(path: Path) -> None:
+    opened(path).close()
+    changed(path, f"PRAGMA user_version = {schema.VERSIONS_MAX + 1}")
+    set_aside = SqliteHistory(path).open().set_aside
+    assert set_aside is not None
+    assert f"is damaged (version {schema.VERSIONS_MAX + 1}, " in set_aside
+
+
 def test_a_file_that_a_daemon_has_only_begun_says_so(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"")

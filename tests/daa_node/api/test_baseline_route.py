@@ -55,9 +55,18 @@ async def test_where_none_is_named_that_is_said(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", ["missing", "folder", "no JSON", "large", "out of reach"])
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("missing", "is no file: put one there, or name another"),
+        ("folder", "is no file: put one there, or name another"),
+        ("no JSON", "it is no JSON"),
+        ("large", f"has more than {FILE_BYTES_MAX} bytes"),
+        ("out of reach", "File name too long"),
+    ],
+)
 async def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(
-    wrong: str, tmp_path: Path
+    wrong: str, why: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "other.json"
     name = "other.json"
@@ -73,4 +82,5 @@ async def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(
     answer = await told(reader(tmp_path, name))
     assert answer["baseline"] is None
     assert "other.json" in answer["why_not"]
+    assert why in answer["why_not"]
     assert "\n" not in answer["why_not"]

@@ -186,6 +186,13 @@ def test_what_is_damaged_is_left_to_its_own_reader(tmp_path: Path, broken: bytes
     check_formats(DataDirectory(root))
 
 
+@pytest.mark.parametrize("version", [2, 127, 128, 255])
+def test_a_record_of_any_later_number_is_refused(tmp_path: Path, version: int) -> None:
+    root = _filled(tmp_path / "node")
+    _put(root, "work/invites/book", _record(b"", version))
+    assert f"the book of invites of format {version}, " in _refused(root)
+
+
 def test_a_number_that_no_release_will_have_is_damage(tmp_path: Path) -> None:
     """Its own reader sets it aside or mends it; nobody is sent for a newer program."""
     root = _filled(tmp_path / "node")
