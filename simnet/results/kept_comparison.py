@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from daa_node.errors import UserError
-from simnet.checks.outcome import SCHEMA_VERSION
+from simnet.checks.outcome import OUTCOME_FILE, SCHEMA_VERSION
 from simnet.world.scenario import STRICT
 
 COMPARISON_FILE = "comparison.json"
@@ -35,11 +35,12 @@ class KeptComparison(BaseModel):
 
 
 def open_comparison(folder: Path) -> KeptComparison | None:
-    """None where none was kept. Raises UserError for a file that is none."""
+    """None where none was kept. Raises UserError for what is none, or was ended."""
     path = folder / COMPARISON_FILE
     try:
         return KeptComparison.model_validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
+        _check_no_part(folder)
         return None
     except OSError as failure:
         raise UserError(f"{path} cannot be read: {failure.strerror}") from None
@@ -51,6 +52,15 @@ def open_comparison(folder: Path) -> KeptComparison | None:
             f"{path}: this is no comparison of runs ({why}): make it anew with `simnet compare "
             f"... --out {folder}`"
         ) from None
+
+
+def _check_no_part(folder: Path) -> None:
+    run = min(folder.glob(f"*-*/seed-*/{OUTCOME_FILE}"), default=None)
+    if run is not None and not (folder / OUTCOME_FILE).exists():
+        raise UserError(
+            f"{folder} holds some runs of a comparison that did not end: make it anew with `simnet "
+            f"compare ... --out {folder}`, or name one of its runs, like {run.parent}"
+        )
 
 
 def forget_comparison(folder: Path) -> None:

@@ -88,6 +88,14 @@ def test_what_is_no_comparison_or_of_another_version_is_told_in_one_line(tmp_pat
     assert open_comparison(tmp_path / COMPARISON_FILE) is None  # a file, where a folder should be
 
 
+def test_runs_of_a_comparison_that_was_ended_are_found(tmp_path: Path) -> None:
+    comparison(tmp_path)
+    (tmp_path / COMPARISON_FILE).unlink()
+    with pytest.raises(UserError, match=r"did not end: .* like .*/1-true/seed-3$"):
+        open_comparison(tmp_path)
+    assert open_comparison(tmp_path / "1-true/seed-3") is None
+
+
 def test_a_value_of_any_kind_has_a_folder() -> None:
     assert run_folder(2, "[1, ../2]", 7) == "2-_1_.._2_/seed-7"
     assert len(run_folder(1, "x" * 300, 7)) < 60
