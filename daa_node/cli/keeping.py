@@ -43,7 +43,9 @@ def _baseline_at(path: Path) -> Baseline:
         with path.open("rb") as file:
             text = file.read(FILE_BYTES_MAX + 1)
     except OSError as fault:
-        raise UserError(f"history.baseline: {path}: {fault.strerror or fault}") from None
+        raise UserError(
+            f"history.baseline: cannot read {path}: {fault.strerror or fault}"
+        ) from None
     if len(text) > FILE_BYTES_MAX:
         raise UserError(f"history.baseline: {path} has more than {FILE_BYTES_MAX} bytes")
     return baseline_in(text, path.name)
