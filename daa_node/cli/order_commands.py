@@ -9,11 +9,11 @@ order_app = typer.Typer()
 
 @order_app.command()
 def pause(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Let the running node train no more, until it is resumed or started again.
+    """Let the running node stop training, and vote as before.
 
     It finishes the inner steps under way and offers what came of them. Then it votes, merges and
-    serves as before, so that the network loses nothing but this node's training. `status` tells
-    that it is paused.
+    serves, so that the network loses nothing but this node's training, until it is resumed or
+    started again. `status` tells that it is paused.
     """
     from daa_node.cli import orders
 

@@ -118,7 +118,8 @@ Object.assign(found, await lookOver("page"));
 const logged = () => page.$$eval("#log .log li", (all) => all.map((each) => each.textContent));
 const loggedBefore = await logged();
 await page.selectOption("#kind", "decisions");
-await page.waitForFunction(() => document.querySelectorAll("#log .log li").length < 3);
+await page.waitForFunction(
+  (count) => document.querySelectorAll("#log .log li").length < count, loggedBefore.length);
 const decisions = await logged();
 await page.selectOption("#kind", "all");
 await page.waitForFunction(

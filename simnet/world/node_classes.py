@@ -87,7 +87,8 @@ def misplaced(classes: Sequence[NodesConfig], fidelity: str) -> Iterator[tuple[i
                 said = f"`{key}` takes `fidelity: process`: only there are packets translated"
                 yield number, key, said
         for key in ("speaks", "upgrade"):
-            if key in group.model_fields_set and fidelity not in ("light", "trio"):
+            is_given = getattr(group, key) != NodesConfig.model_fields[key].default
+            if is_given and fidelity not in ("light", "trio"):
                 said = f"`{key}` takes `fidelity: light` or `trio`: daemons in virtual time"
                 yield number, key, said
         if group.limits is not None and fidelity == "heap":
