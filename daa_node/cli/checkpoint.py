@@ -86,8 +86,8 @@ def verify(root: Path, trusted: str | None, start: str | None, as_json: bool) ->
         except OtherProtocol as other:
             raise UserError(
                 f"{directory.chain}: what the validators agreed on is proved up to round "
-                f"{other.last_round}, and nothing else of this chain was looked at. {other.why}: "
-                f"install {other.wanted} of daa-compute, and verify again",
+                f"{other.last_round}, and nothing else of this chain was looked at, as "
+                f"{other.why}: install {other.wanted} of daa-compute, and verify again",
                 exit_code=1,
             ) from None
     if as_json:

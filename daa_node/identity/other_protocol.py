@@ -22,7 +22,7 @@ class OtherProtocol(UserError):
         )
         super().__init__(
             f"{self.why}: install {self.wanted} of daa-compute, and start the node again in the "
-            "same directory. It has signed nothing of these rounds, and loses nothing"
+            "same directory. This release has signed nothing of these rounds, and nothing is lost"
         )
         self.version = version
         self.last_round = last_round

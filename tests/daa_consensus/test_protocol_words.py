@@ -111,6 +111,21 @@ def test_who_comes_has_not_spoken_and_who_goes_speaks_no_more() -> None:
     assert versions(told(then, (5,)), 2) == [1, 2]
 
 
+def test_the_ended_committee_must_speak_it_where_the_others_go() -> None:
+    leaves = [operation(Leave(node_id(i)), 4) for i in (5, 6)]
+    now = told(Membership(SEVEN).decided(leaves), range(4))  # 4 of 7, and then 4 of 5: a quorum
+    assert versions(now, 4) == [1, 1, 2, 2]
+
+
+def test_a_convicted_one_that_is_too_heavy_to_go_does_not_count() -> None:
+    heavy = committee_of([3, 1, 1, 1, 1])  # a quorum is 5 of 7
+    now = told(Membership(heavy), range(3))
+    assert versions(now, 2) == [1, 2]
+    convicted = now.decided([], [(node_id(0), 0)])
+    assert node_id(0) in convicted.next_epoch().committee.stake_of
+    assert versions(convicted, 3) == [1, 1, 1]
+
+
 def test_a_new_key_says_for_itself_what_it_speaks() -> None:
     rotate = operation(Rotate(node_id(0), node_id(9), b"k"))
     now = Membership(FOUR, objection_epochs=1)

@@ -124,7 +124,7 @@ def facts_of(
     rejoins: Iterable[bytes] = (),
 ) -> Facts:
     """As if everything had been taken in."""
-    facts = Facts(Limits(0, 0))
+    facts = Facts(Limits(4, 4))
     facts.operations = {operation.request.id: operation for operation in operations}
     facts.evidence = {
         NodeId(bytes([n]) * 32): decode_evidence(proof, Limits(9, 9))
@@ -283,6 +283,12 @@ def test_a_member_has_one_place_to_say_what_it_speaks_and_a_set_takes_each_word_
     known.follow([Block(CHAIN, 0, 2, 1, BlockId(b"p" * 32), 1, AbortPayload(1))])
     facts.follow(known.now, known.domain)
     assert not facts.operations, "a word is for the epoch that it was said in"
+
+
+def test_whoever_asks_for_something_may_say_what_it_speaks_besides() -> None:
+    known, facts = history(), facts_of([])
+    for operation in (asked(Stake(NAMES[1], 2)), speak(1, 2), asked(Leave(NAMES[1]))):
+        assert facts.note_operation(operation, known.now, NAMES[1])
 
 
 SOME_JOIN, LEAVE = join(4), asked(Leave(NAMES[0]))

@@ -41,7 +41,9 @@ def test_it_stands_where_its_own_versions_end_and_knows_nothing_of_the_epoch_abo
             validators.follow(blocks)
         assert validators.now is before
         assert validators.domain(2).validator_set_root == domain.validator_set_root
-    assert validators.copy().speaks == validators.speaks
+    newer = announced(NEXT).copy()
+    newer.follow([decided, closing])
+    assert newer.now.committee.version == 2
     with pytest.raises(OtherProtocol):
         validators.copy().follow([closing])
 
