@@ -12,7 +12,9 @@ from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.identity.validators import Validators
 
-LOOKED_EVERY_S = 1.0  # whether a word is due: epochs last four rounds, as a rule
+# A word may be due whenever a round is over, and then after so long: who catches up closes many
+# rounds a second, and what it says meanwhile is of epochs that are over for all others.
+LOOKED_EVERY_S = 1.0
 
 
 class ProtocolWord:
@@ -29,8 +31,10 @@ class ProtocolWord:
 
     async def run(self) -> None:
         """Until cancelled."""
+        outcomes = self._agreement.outcomes
         while True:
             await self.say()
+            await outcomes.resolved(outcomes.resolved_round + 1)
             await trio.sleep(LOOKED_EVERY_S)
 
     async def say(self) -> None:
