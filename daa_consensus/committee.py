@@ -18,6 +18,8 @@ FAULT_TOLERANT_MIN = 4  # 3f + 1 with f = 1
 VALIDATORS_MAX = 128  # every limit on messages grows with n; beyond this nothing was ever measured
 # Validators and trainers together: whoever contributes is listed in sets and Acks.
 CONTRIBUTORS_MAX = VALIDATORS_MAX
+FIRST_VERSION = 1  # of the protocol: every network begins with it
+VERSION_MAX = 2**16 - 1  # a release a day for a century is fewer
 STAKE_MAX = 2**40  # of one validator: sums of all stay far from 64 bits
 ORDERS_MAX = 4  # cycles whose order is remembered: a window of views spans at most a few
 # Views that somebody with an n-th of the stake leads in a cycle. Whoever has too little for one
@@ -63,9 +65,13 @@ class Domain:
 
 @dataclass(frozen=True)
 class Committee:
-    """The validators of one epoch, sorted by node id."""
+    """The validators of one epoch, sorted by node id, and the protocol version that they use.
+
+    The root covers a version above 1, and all that is signed in the epoch is bound to the root.
+    """
 
     validators: tuple[Validator, ...]
+    version: int = FIRST_VERSION
     _orders: dict[tuple[Domain, int], list[NodeId]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -75,6 +81,7 @@ class Committee:
         assert ids, "a committee has at least one validator"
         assert ids == sorted(set(ids)), "validators are distinct and sorted by node id"
         assert all(v.stake > 0 for v in self.validators)
+        assert FIRST_VERSION <= self.version <= VERSION_MAX
 
     @cached_property
     def stake_of(self) -> dict[NodeId, int]:
@@ -109,9 +116,10 @@ class Committee:
 
     @cached_property
     def root(self) -> ValidatorSetRoot:
-        return ValidatorSetRoot(
-            tagged_digest("validator-set", [v.as_value() for v in self.validators])
-        )
+        value: list[canonical.Value] = [v.as_value() for v in self.validators]
+        if self.version > FIRST_VERSION:
+            value.insert(0, self.version)
+        return ValidatorSetRoot(tagged_digest("validator-set", value))
 
     def weight(self, node_ids: AbstractSet[NodeId]) -> int:
         """The stake of the distinct validators among `node_ids`; strangers weigh nothing."""

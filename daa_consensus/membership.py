@@ -43,13 +43,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from daa_consensus.committee import (
-    CONTRIBUTORS_MAX,
-    FAULT_TOLERANT_MIN,
-    Committee,
-    Validator,
-    count_next_max,
-)
+from daa_consensus.committee import CONTRIBUTORS_MAX, Committee
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -58,10 +52,13 @@ from daa_consensus.operations import (
     Operation,
     Request,
     Rotate,
+    Speak,
     Stake,
     Withdraw,
 )
+from daa_consensus.protocol_words import UNSAID, ProtocolWords
 from daa_consensus.roll import NOBODY, Roll
+from daa_consensus.turnover import committee_from, may_follow, may_shrink
 from daa_dag.ids import Digest, NodeId
 
 # Ahead: bounds what waits, and for how long its id is remembered. People approve, so it is half a
@@ -140,6 +137,7 @@ class Membership:
     seats: tuple[Seat, ...] = ()
     objection_epochs: int = 1
     roll: Roll = NOBODY
+    words: ProtocolWords = UNSAID
 
     @property
     def trainers(self) -> frozenset[NodeId]:
@@ -164,6 +162,10 @@ class Membership:
         action, members = request.action, self.committee.stake_of
         if isinstance(action, Approve):
             return action.subject in members and action.subject not in self.convicted
+        if isinstance(action, Speak):  # said in this epoch, for its end: no older one comes again
+            heard = action.subject in members and action.subject not in self.convicted
+            ends_now = request.expires_epoch == self.epoch + 1
+            return heard and ends_now and self.words.admit(action, self.committee.version)
         in_time = self.epoch < request.expires_epoch <= self.epoch + EXPIRY_EPOCHS_MAX
         known = any(waiting.request.id == request.id for waiting in self.waiting)
         if not in_time or known or request.id in self.settled.get(request.expires_epoch, ()):
@@ -236,6 +238,8 @@ class Membership:
     def _taken_in(self, request: Request, approvers: Sequence[NodeId]) -> "Membership":
         """With a request that is admitted, if it finds a place."""
         action, gone = request.action, list[Request]()
+        if isinstance(action, Speak):
+            return replace(self, words=self.words.heard(action, self.committee.version))
         if isinstance(action, Withdraw):
             withdrawn = self._withdrawn(action)
             gone = [] if withdrawn is None else [withdrawn]
@@ -265,6 +269,7 @@ class Membership:
             staying,
         )
         members = boundary.committee.stake_of
+        committee, words = self.words.ended(self.committee, boundary.committee, self.convicted)
         # The last one stays, and does all alone: nobody is there to be guarded against it.
         convicted = [n for n in self.convicted if n in members and len(members) > 1]
         actions = [request.action for request in boundary.applied]
@@ -272,7 +277,7 @@ class Membership:
         done = [*boundary.applied, *(request for request, _ in boundary.dropped)]
         settled = _with(self.settled, done)
         return Membership(
-            boundary.committee,
+            committee,
             epoch,
             boundary.waiting,
             {expires: ids for expires, ids in settled.items() if expires > epoch},
@@ -283,6 +288,7 @@ class Membership:
             self._seats_after(boundary, epoch),
             self.objection_epochs,
             staying.ended((), members, handed),
+            words,
         )
 
     def _seats_after(self, boundary: Boundary, epoch: int) -> tuple[Seat, ...]:
@@ -394,7 +400,7 @@ def _expel(
     for name in (name for name in convicted if name in stakes):
         after = {other: stake for other, stake in stakes.items() if other != name}
         alone = {other: stake for other, stake in committee.stake_of.items() if other != name}
-        if not _may_shrink(committee, after) or not may_follow(committee, committee_from(alone), 1):
+        if not may_shrink(committee, after) or not may_follow(committee, committee_from(alone), 1):
             continue
         if may_follow(committee, committee_from(after), len(expelled) + 1):
             stakes = after
@@ -402,43 +408,6 @@ def _expel(
         else:
             full = True
     return stakes, expelled, full
-
-
-def _may_shrink(committee: Committee, after: Mapping[NodeId, int]) -> bool:
-    """Whether those who are left are enough to go on, all that may be faulty being the expelled."""
-    if not after or len(after) >= FAULT_TOLERANT_MIN:
-        return bool(after)
-    faulty_max = committee.total - committee.quorum
-    gone = committee.total - sum(after.values())
-    tolerant = len(committee.validators) >= FAULT_TOLERANT_MIN
-    return not tolerant or faulty_max - gone < min(after.values())
-
-
-def may_follow(old: Committee, new: Committee, changes: int) -> bool:
-    """Whether `new` may be the committee after `old`, `changes` requests apart."""
-    gone, came = moved(old, new)
-    if len(old.validators) < FAULT_TOLERANT_MIN:
-        return changes <= 1 and came <= old.total
-    in_number = len(new.validators) <= count_next_max(len(old.validators))
-    return 3 * gone < old.total and 3 * came < old.total and in_number
-
-
-def moves_max(committee: Committee) -> int:
-    """The weight that may come at one boundary; of four validators or more, also that may go."""
-    if len(committee.validators) < FAULT_TOLERANT_MIN:
-        return committee.total
-    return (committee.total - 1) // 3
-
-
-def moved(old: Committee, new: Committee) -> tuple[int, int]:
-    """The weight that goes and the weight that comes; a new key's is both."""
-    names = old.stake_of.keys() | new.stake_of.keys()
-    steps = [new.stake_of.get(name, 0) - old.stake_of.get(name, 0) for name in names]
-    return -sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
-
-
-def committee_from(stakes: Mapping[NodeId, int]) -> Committee:
-    return Committee(tuple(Validator(name, stakes[name]) for name in sorted(stakes)))
 
 
 def _breaks(
@@ -492,8 +461,8 @@ def _apply(action: Action, stakes: Mapping[NodeId, int]) -> dict[NodeId, int]:
             del after[subject]
         case Rotate(subject, successor):
             after[successor] = after.pop(subject)
-        case Approve() | Withdraw():
-            raise AssertionError("neither an approval nor a withdrawal waits")
+        case Approve() | Withdraw() | Speak():
+            raise AssertionError("none of these waits")
         case _:
             assert_never(action)
     return after

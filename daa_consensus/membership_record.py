@@ -7,28 +7,38 @@ the chain. Each field is written under its own name; a test says when one is mis
 from collections.abc import Mapping
 from typing import Any
 
-from daa_consensus.committee import Committee, Validator
+from daa_consensus.committee import FIRST_VERSION, Committee, Validator
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership, Rule, Seat, Waiting
 from daa_consensus.operations import Request, request_from_value
+from daa_consensus.protocol_words import UNSAID, ProtocolWords
 from daa_consensus.roll import Admission, Entry, Roll, RollRules
 from daa_dag import canonical
 from daa_dag.ids import Digest, NodeId
 
 
 def committee_value(committee: Committee) -> canonical.Value:
-    return [[validator.node_id, validator.stake] for validator in committee.validators]
+    """Its version comes first where that is a later one than each network begins with."""
+    members: list[canonical.Value] = [[v.node_id, v.stake] for v in committee.validators]
+    return members if committee.version == FIRST_VERSION else [committee.version, *members]
 
 
 def committee_from(value: Any) -> Committee:
     """Raises ValueError, TypeError or AssertionError for what is none."""
-    return Committee(tuple(Validator(NodeId(name), stake) for name, stake in value))
+    version, members = FIRST_VERSION, value
+    if isinstance(value[0], int):
+        version, *members = value
+        assert version > FIRST_VERSION, "one committee has one form"
+    return Committee(tuple(Validator(NodeId(name), stake) for name, stake in members), version)
 
 
 def membership_value(membership: Membership) -> Mapping[str, canonical.Value]:
     """By the names of its fields."""
     now = membership
+    # nobody speaks of another version, as a rule: then the record is as it was without any words
+    words = {} if now.words == UNSAID else {"words": _words_value(now.words)}
     return {
+        **words,
         "committee": committee_value(now.committee),
         "epoch": now.epoch,
         "waiting": [
@@ -64,9 +74,25 @@ def membership_from(value: Any) -> Membership:
             ),
             objection_epochs=value["objection_epochs"],
             roll=_roll_from(value["roll"]),
+            words=_words_from(value["words"]) if "words" in value else UNSAID,
         )
     except (LookupError, TypeError, ValueError, AssertionError) as fault:
         raise BadMessage(f"no record of a membership: {fault!r}") from None
+
+
+def _words_value(words: ProtocolWords) -> canonical.Value:
+    said: list[canonical.Value] = [[name, most] for name, most in sorted(words.said.items())]
+    return [said, sorted(words.heard_of), words.announced]
+
+
+def _words_from(value: Any) -> ProtocolWords:
+    said, heard_of, announced = value
+    words = ProtocolWords(
+        {NodeId(name): most for name, most in said}, frozenset(_names(heard_of)), announced
+    )
+    assert isinstance(announced, bool)
+    assert words != UNSAID, "one record has one form"
+    return words
 
 
 def _roll_value(roll: Roll) -> canonical.Value:

@@ -6,6 +6,7 @@
     Stake    a member's stake changes                          signed by its key
     Approve  a member agrees to what brings in a key or weight signed by its key
     Withdraw a request of its own that waits shall not be      signed by its subject's key
+    Speak    a member says up to which version it speaks       signed by its key
 
 A request is bound to its chain and to the last epoch in which it may take effect, not to the set
 under which it was made: it may wait for a boundary or two. Its id covers neither signatures nor the
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, assert_never
 
-from daa_consensus.committee import STAKE_MAX, Domain
+from daa_consensus.committee import FIRST_VERSION, STAKE_MAX, VERSION_MAX, Domain
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import SIGNATURE_BYTES_MAX, Kind, Statement
 from daa_dag import canonical
@@ -91,7 +92,16 @@ class Withdraw:
         return ["withdraw", self.subject, self.request_id]
 
 
-Action: TypeAlias = Join | Leave | Rotate | Stake | Approve | Withdraw
+@dataclass(frozen=True, slots=True)
+class Speak:
+    subject: NodeId
+    version: int  # of the protocol, the newest that its release speaks
+
+    def as_value(self) -> canonical.Value:
+        return ["speak", self.subject, self.version]
+
+
+Action: TypeAlias = Join | Leave | Rotate | Stake | Approve | Withdraw | Speak
 
 
 def signers_of(action: Action) -> tuple[NodeId, ...]:
@@ -184,6 +194,8 @@ def _action_from(value: list[object]) -> Action:
             return Approve(_node(subject), Digest(_node(request_id)))
         case ["withdraw", subject, request_id]:
             return Withdraw(_node(subject), Digest(_node(request_id)))
+        case ["speak", subject, version]:
+            return Speak(_node(subject), _number(version, VERSION_MAX, "version", FIRST_VERSION))
         case _:
             raise BadMessage("no action has this form")
 
@@ -203,6 +215,8 @@ def summary(action: Action) -> str:
             return f"{subject.hex()[:16]} approves {request_id.hex()[:16]}"
         case Withdraw(subject, request_id):
             return f"{subject.hex()[:16]} withdraws {request_id.hex()[:16]}"
+        case Speak(subject, version):
+            return f"{subject.hex()[:16]} speaks protocol {version}"
         case _:
             assert_never(action)
 

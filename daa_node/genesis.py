@@ -25,6 +25,7 @@ from daa_consensus.committee import (
     Validator,
 )
 from daa_consensus.membership import Membership
+from daa_consensus.protocol_words import SPOKEN
 from daa_consensus.roll import fixed
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
@@ -215,7 +216,7 @@ class Genesis:
             roll=fixed(self.job.trainers.rules, {t.name: t.keys for t in self.body.trainers}),
         )
 
-    def validators(self) -> Validators:
+    def validators(self, speaks: range = SPOKEN) -> Validators:
         """The history of validators as it begins; the chain leads it on."""
         made = Validators(
             self.chain_id,
@@ -225,7 +226,7 @@ class Genesis:
             self.peer_ids,
             self.contributors,
         )
-        made.rolls.rounds_kept = ROUNDS_KEPT
+        made.rolls.rounds_kept, made.speaks = ROUNDS_KEPT, speaks
         return made
 
     @cached_property

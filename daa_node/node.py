@@ -97,6 +97,7 @@ class _Node:
             if job.spot_checks.is_on and job.model.is_canonical and trains:
                 nursery.start_soon(canaries.run)
             nursery.start_soon(membership_requests.run)
+            nursery.start_soon(wiring.make_word(agreement).run)
             nursery.start_soon(invitations.run)
             nursery.start_soon(enrolments.run)
             if wiring.volunteers is not None:

@@ -24,6 +24,7 @@ from daa_node.agreement.member_list import MemberList
 from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.agreement.messages import message_bytes_max
 from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.protocol_word import ProtocolWord
 from daa_node.agreement.recovery import RecoveryStore, restored
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
@@ -82,7 +83,7 @@ class Wiring:
         self._parts = parts
         genesis, job = parts.genesis, parts.genesis.job
         self.me = parts.keys.node_id
-        self.validators = genesis.validators()
+        self.validators = genesis.validators(parts.speaks.numbers)
         self._limits = self.validators.limits
         self._epoch_rounds = job.agreement.epoch_rounds
         self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
@@ -353,6 +354,9 @@ class Wiring:
             agreement,
             Doorstep(self._requests, self.contacts.member_peers, self._parts.transport.connected),
         )
+
+    def make_word(self, agreement: WanBft) -> ProtocolWord:
+        return ProtocolWord(self.me, self.validators, self._signer, agreement)
 
     def make_enrolments(self, agreement: WanBft) -> tuple[EnrolmentRequests, Invitations]:
         """What is asked of the trainers' roll, and who comes with an invite."""

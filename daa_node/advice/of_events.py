@@ -209,6 +209,13 @@ EVENTS: tuple[Row, ...] = (
     ),
     Row("epoch_began", "From here on these validators vote"),
     Row(
+        "protocol_announced",
+        "A quorum of the validators speaks the next protocol version, and uses it from the round "
+        "beside it on. `spoken` says whether this release speaks it",
+        "Where `spoken` is false, install a newer release before that round: this node stops there",
+    ),
+    Row("protocol_used", "From this round on the network uses this protocol version"),
+    Row(
         "set_decided",
         "The validators have agreed which contributions count in the round. `left_out` says why "
         "others do not",

@@ -14,6 +14,7 @@ CLOCKS = (
     "other one to look at his"
 )
 VERSIONS = "Install the same version on both hosts: the newer one of the two"
+UPGRADE = "Install a newer release, and start the node again in the same directory"
 OTHER_CHAIN = "The other node belongs to another network"
 CLOCKS_APART = "The clocks of the two hosts are too far apart"
 VERSIONS_APART = "The two nodes speak versions of the protocol that have nothing in common"
@@ -157,6 +158,11 @@ MESSAGES: tuple[Row, ...] = (
     Row("need the same genesis.json; give it to", OTHER_CHAIN, CHAINS),
     Row("set the wrong one of the two", CLOCKS_APART, CLOCKS),
     Row("incompatible-version", VERSIONS_APART, VERSIONS),
+    Row(
+        "on this network uses protocol",
+        "The validators have gone on to a protocol version that this release does not speak",
+        UPGRADE,
+    ),
     Row(
         "see that a node runs there",
         "Nobody answered as a node does at that address",

@@ -29,6 +29,7 @@ from daa_consensus.operations import (
     Approve,
     Join,
     Operation,
+    Speak,
     Withdraw,
     decode_operation,
     encode_operation,
@@ -247,6 +248,8 @@ class Cargo:
         then = self._now.decided(changes)
         if isinstance(request.action, Approve | Withdraw):
             taken_in = self._now.admits(request)
+        elif isinstance(request.action, Speak):
+            taken_in = self._then.admits(request)  # one of each member
         else:
             taken_in = _waits(then, operation) and not _waits(self._now, operation)
         if not taken_in:

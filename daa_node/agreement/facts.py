@@ -17,6 +17,7 @@ from daa_consensus.operations import (
     Join,
     Leave,
     Operation,
+    Speak,
     Withdraw,
     encode_operation,
     membership_operations,
@@ -80,9 +81,10 @@ class Facts:
 
         So they do if it is news, and a Join also if this source had not brought it.
 
-        A member has one place for what it asks for itself, one to leave, and one for each request
-        that it approves or withdraws. A Join lies in a place of the member that brings it, the
-        `source`, whose oldest gives way: nobody fills another's, and strangers have none.
+        A member has one place for what it asks for itself, one to leave, one to say what it speaks,
+        and one for each request that it approves or withdraws. A Join lies in a place of the member
+        that brings it, the `source`, whose oldest gives way: nobody fills another's, and strangers
+        have none.
         """
         request = operation.request
         if not now.admits(request):
@@ -164,8 +166,8 @@ def _place(action: Action) -> tuple[type | None, Digest | None]:
     match action:
         case Approve(request_id=about) | Withdraw(request_id=about):
             return type(action), about
-        case Leave():
-            return Leave, None
+        case Leave() | Speak():
+            return type(action), None
         case _:
             return None, None
 

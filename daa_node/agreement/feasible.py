@@ -4,8 +4,9 @@ Said at once: else it is told only after others have approved, and epochs later.
 """
 
 from daa_consensus.committee import Committee
-from daa_consensus.membership import Membership, Rule, moves_max
+from daa_consensus.membership import Membership, Rule
 from daa_consensus.operations import Action, Approve, Join, Leave, Rotate, Withdraw, summary
+from daa_consensus.turnover import moves_max
 from daa_node.agreement.signer import is_for_good
 from daa_node.errors import UserError
 

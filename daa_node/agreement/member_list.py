@@ -7,6 +7,7 @@ from daa_consensus.errors import BadMessage
 from daa_consensus.operations import summary
 from daa_dag.ids import NodeId
 from daa_node.agreement.positions import believed
+from daa_node.identity.other_protocol import standing_of
 from daa_node.identity.validators import Validators, recall, record_of
 from daa_node.identity.validators_record import decode_validators, encode_validators
 from daa_node.network.directory import Directory
@@ -54,6 +55,7 @@ class MemberList:
         self._mailbox = mailbox
         self._log = log
         self._epoch_told = 0
+        self._version_told = standing_of(validators).in_use
         # else nobody is ever on it; what the blocks before tell, all the others lead on
         self._has_roll = not validators.rolls.is_inert
 
@@ -65,6 +67,7 @@ class MemberList:
         """The history of validators is what the chain on the disk tells."""
         recall(self._validators, record_of(on_disk.validators))
         self._epoch_told = self._validators.now.epoch
+        self._version_told = standing_of(self._validators).in_use
         self.changed()
 
     def changed(self) -> None:
@@ -76,6 +79,7 @@ class MemberList:
         self._mailbox.follow(others, is_one=self._me in listeners)
         if now.epoch != self._epoch_told:
             self._epoch_told = now.epoch
+            self._tell_protocol()
             self._log.emit(
                 events.EPOCH_BEGAN,
                 epoch=now.epoch,
@@ -84,6 +88,21 @@ class MemberList:
                 changes=[summary(request.action) for request in now.applied],
                 expelled=[name.hex()[:16] for name in now.expelled],
                 dropped=[f"{summary(request.action)}: {rule}" for request, rule in now.dropped],
+            )
+
+    def _tell_protocol(self) -> None:
+        """Once an epoch that this concerns, so that nobody misses that an upgrade is due."""
+        standing = standing_of(self._validators)
+        if standing.in_use != self._version_told:
+            self._version_told = standing.in_use
+            first_round = self._epoch_told * self._validators.epoch_rounds + 1
+            self._log.emit(events.PROTOCOL_USED, version=standing.in_use, round=first_round)
+        if standing.next_from is not None:
+            self._log.emit(
+                events.PROTOCOL_ANNOUNCED,
+                version=standing.in_use + 1,
+                round=standing.next_from,
+                spoken=standing.speaks_next,
             )
 
     def told_height(self) -> int:

@@ -40,6 +40,14 @@ class Kept(BaseModel):
     level: str
 
 
+class ProtocolInUse(BaseModel):
+    """Which version of the protocol all use, and from which round on the next one."""
+
+    in_use: int
+    next_from_round: int | None
+    speaks_next: bool
+
+
 class Decision(BaseModel):
     """Of the loop."""
 
@@ -64,6 +72,7 @@ class Status(Answer):
     phase: str
     paused: bool
     never_trains: bool
+    protocol: ProtocolInUse
     round: int
     height: int
     vertex_id: str

@@ -16,6 +16,7 @@ from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.api.round_trips import told_round_trips
 from daa_node.contributors.views import View
 from daa_node.errors import UserError
+from daa_node.identity.other_protocol import standing_of
 from daa_node.identity.validators import part_of
 from daa_node.network.contacts import says_it_never_trains
 from daa_node.network.directory import Directory
@@ -139,6 +140,7 @@ class Handlers:
             "phase": live.phase(),
             "paused": live.is_paused(),
             "never_trains": not runner.contributes,
+            "protocol": standing_of(validators).as_value(),
             "round": runner.round,
             "height": vertex.height,
             "vertex_id": vertex.vertex_id.hex(),

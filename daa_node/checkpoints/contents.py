@@ -21,6 +21,7 @@ from daa_consensus.bft.messages import (
 from daa_consensus.committee import VALIDATORS_MAX, Committee, Domain
 from daa_consensus.errors import ConsensusError
 from daa_consensus.membership import Membership
+from daa_consensus.protocol_words import SPOKEN
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
 from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
@@ -53,6 +54,7 @@ class ChainFacts:
         [Vertex, Sequence[NodeId], Committee, Mapping[NodeId, NodeId | None], SetPayload],
         str | None,
     ]
+    speaks: range = SPOKEN  # protocol versions
 
     @property
     def limits(self) -> Limits:
@@ -67,7 +69,7 @@ class ChainFacts:
 
     def validators(self) -> Validators:
         """The history as it begins."""
-        return Validators(
+        made = Validators(
             self.chain_id,
             self.epoch_rounds,
             self.first,
@@ -75,6 +77,8 @@ class ChainFacts:
             {},
             self.contributors,
         )
+        made.speaks = self.speaks
+        return made
 
     def domain(self, epoch: int) -> Domain:
         return Domain(self.chain_id, epoch, self.first.committee.root)

@@ -17,6 +17,7 @@ from daa_node.cli import local, report
 from daa_node.cli.data_directory import DataDirectory, read_text
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis, chain_facts
+from daa_node.identity.other_protocol import OtherProtocol
 
 SHOWN_ID_CHARS = 16
 
@@ -75,12 +76,20 @@ def verify(root: Path, trusted: str | None, start: str | None, as_json: bool) ->
         disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task("verifying", total=None)
-        found = verify_chain(
-            directory.chain,
-            chain_facts(made),
-            lambda done, total: progress.update(task, completed=done, total=total),
-            anchor,
-        )
+        try:
+            found = verify_chain(
+                directory.chain,
+                chain_facts(made),
+                lambda done, total: progress.update(task, completed=done, total=total),
+                anchor,
+            )
+        except OtherProtocol as other:
+            raise UserError(
+                f"{directory.chain}: what the validators agreed on is proved up to round "
+                f"{other.last_round}, and nothing else of this chain was looked at, as "
+                f"{other.why}: install {other.wanted} of daa-compute, and verify again",
+                exit_code=1,
+            ) from None
     if as_json:
         report.put_json(_as_json(found))
     else:

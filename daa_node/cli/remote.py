@@ -1,7 +1,7 @@
 """Commands that ask the running daemon: status, peers, rounds, logs, drain, validators."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ def status(root: Path, as_json: bool) -> None:
     report.put(f"phase       {answer['phase']}, round {answer['round']}, height {answer['height']}")
     if answer.get("paused"):
         report.put("paused      by its operator: it trains once it is resumed (daa-node resume)")
+    for line in protocol_lines(answer["protocol"]):
+        report.put(line)
     report.put(f"vertex      {answer['vertex_id']}")
     report.put(f"model       {answer['model_root']}")
     loss = answer["loss_nats"]
@@ -98,6 +100,14 @@ def status(root: Path, as_json: bool) -> None:
         report.put(f"ended       {answer['ended_because']}")
     for decision in answer["decisions"][-5:]:
         report.put(f"decision    {decision['decision']}: {decision['reason']}")
+
+
+def protocol_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
+    """Of a version that is announced: whether this node is ready for it."""
+    first_round = protocol["next_from_round"]
+    if first_round is not None:
+        due = "" if protocol["speaks_next"] else ": INSTALL a newer release before, or it stops"
+        yield f"protocol    {protocol['in_use'] + 1} is used from round {first_round} on{due}"
 
 
 def storage_line(standing: Mapping[str, Any]) -> str:

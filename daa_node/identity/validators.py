@@ -14,6 +14,7 @@ from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.committee import Committee, Domain, count_next_max
 from daa_consensus.membership import Membership, Waiting
 from daa_consensus.operations import Action, Join, Leave, Operation, Rotate
+from daa_consensus.protocol_words import SPOKEN
 from daa_consensus.roll import Admission, Roll
 from daa_consensus.votes import Certificate, Signed, Statement
 from daa_dag import canonical
@@ -23,6 +24,7 @@ from daa_node.errors import PeerFault
 from daa_node.identity.envelope import Check, verify_certificate, verify_signed
 from daa_node.identity.epoch_runs import Epoch, EpochRuns
 from daa_node.identity.keys import NodeKeys, ed25519_public_key_of, verify, verify_ed25519
+from daa_node.identity.other_protocol import check_spoken
 from daa_node.identity.roll_history import RollHistory
 from daa_node.identity.validators_record import ValidatorsRecord, Verdict
 from daa_node.seams import PeerId
@@ -179,6 +181,7 @@ class Validators:
         contributors: Collection[NodeId],
         check: Check = verify,
     ) -> None:
+        self.speaks = SPOKEN  # protocol versions: into an epoch of another one nothing leads it
         self.chain_id = chain_id
         self.epoch_rounds = epoch_rounds
         self._first = self.now = first
@@ -225,6 +228,7 @@ class Validators:
             self._epochs.at(0).contributors,
             self.check,
         )
+        twin.speaks = self.speaks
         twin.now, twin._epochs, twin.rolls = self.now, self._epochs.copy(), self.rolls.copy()
         # Shared: they only grow, and only blocks that are proved final are followed. Who leads the
         # copy on, over pages, needs room for what those who have come since write.
@@ -238,15 +242,19 @@ class Validators:
         """Take in final blocks, oldest first; whether membership is another now.
 
         Those that were taken in before change nothing: pages begin below what is final here.
+        Raises OtherProtocol where an epoch would begin that this program must say nothing in; the
+        block that ends the one before, and all above it, are not taken in.
         """
         before = self.now
         for block in blocks:
             if (block.epoch, block.view) <= self._followed:
                 continue
+            then = follow(self.now, block, self.epoch_rounds)
+            check_spoken(then, self.speaks, self.epoch_rounds)
             self._followed = (block.epoch, block.view)
             epoch, convicted, waited = self.now.epoch, self.now.convicted, self.now.waiting
             roll = self.now.roll
-            self.now = follow(self.now, block, self.epoch_rounds)
+            self.now = then
             if self.now.roll is not roll:
                 self.rolls.note(self.now.roll, block)
             if self.now.waiting != waited or self.now.roll.entries != roll.entries:
@@ -406,7 +414,11 @@ def record_of(history: Validators) -> ValidatorsRecord:
 
 
 def recall(history: Validators, record: ValidatorsRecord) -> None:
-    """Bring it to what an earlier process had come to, of the same chain."""
+    """Bring it to what an earlier process had come to, of the same chain.
+
+    Raises OtherProtocol where that spoke a version which this program does not.
+    """
+    check_spoken(record.now, history.speaks, history.epoch_rounds)
     history._epochs, history._verdicts = EpochRuns(record.epochs), list(record.verdicts)
     history.now, history._followed = record.now, record.followed
     history._passing, history._gone = record.passing, dict.fromkeys(record.gone)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import trio
 
+from daa_consensus.committee import VERSION_MAX
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import DIGEST_BYTES, ChainId
@@ -263,7 +264,7 @@ def decode_greeting(payload: bytes) -> Greeting:
     if not isinstance(record_bytes, bytes) or height > HEIGHT_MAX:
         raise PeerFault("hello-malformed", "the record is bytes, and the height below 2^53")
     if not Versions(version_min, version).is_range:
-        raise PeerFault("hello-malformed", f"versions ascend, up to {protocols.VERSION_MAX}")
+        raise PeerFault("hello-malformed", f"versions ascend, up to {VERSION_MAX}")
     return Greeting(version, version_min, ChainId(chain_id), record_bytes, wall_ns, height)
 
 

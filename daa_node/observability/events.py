@@ -80,6 +80,9 @@ OFFER_ACKED = EventName("offer_acked")  # round, author
 OFFER_ELIGIBLE = EventName("offer_eligible")  # round, author: a quorum acknowledged it
 OFFER_REFUSED = EventName("offer_refused")  # round, author, reason
 EPOCH_BEGAN = EventName("epoch_began")  # epoch, validators, stake, changes, dropped, expelled
+# version, round, spoken: from that round on it is used, if so many say still that they speak it
+PROTOCOL_ANNOUNCED = EventName("protocol_announced")
+PROTOCOL_USED = EventName("protocol_used")  # version, round: from that round on
 SET_DECIDED = EventName("set_decided")  # round, contributors, left_out, ours: whether we are in it
 SET_EXECUTED = EventName("set_executed")  # round, wall_s
 EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers

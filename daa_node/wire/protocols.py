@@ -6,6 +6,9 @@ name. PROTOCOL_VERSION counts what hello compares before anything else is spoken
 
 from dataclasses import dataclass
 
+from daa_consensus.committee import VERSION_MAX
+from daa_consensus.protocol_words import SPOKEN
+
 HELLO = "/daa/1/hello"  # both sides at once: who are you, and which chain
 VOTES = "/daa/1/votes"  # long-lived, one way: length-prefixed signed statements
 REQUEST = "/daa/1/request"  # one request, one response a stream
@@ -15,10 +18,9 @@ RELAY = "/daa/1/relay"  # a reservation, or a circuit to who has one; see relay_
 RELAYED = "/daa/1/relayed"  # from a relay: the other end of a circuit
 PUNCH = "/daa/1/punch"  # from a circuit to a connection without a relay; see punch_messages
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = SPOKEN[-1]
 # The oldest version that we still understand. Raised when a message of it can no longer be served.
-PROTOCOL_VERSION_MIN = 1
-VERSION_MAX = 2**16 - 1  # a release a day for a century is fewer
+PROTOCOL_VERSION_MIN = SPOKEN[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class Versions:
 
     def __str__(self) -> str:
         return f"{self.least} to {self.most}"
+
+    @property
+    def numbers(self) -> range:
+        return range(self.least, self.most + 1)
 
     @property
     def is_range(self) -> bool:

@@ -22,12 +22,14 @@ from daa_consensus.operations import (
     Leave,
     Request,
     Rotate,
+    Speak,
     Stake,
     Withdraw,
     membership_operations,
 )
 from daa_consensus.roll import NOBODY, Roll
 from daa_dag.ids import Digest, NodeId
+from simnet.checks.version_audit import VersionAudit
 from simnet.world.scenario import ChangeConfig
 
 Stakes = dict[NodeId, int]
@@ -47,6 +49,7 @@ class MembershipAudit:
         self.after = [self.epochs[0]]
         self._asked: dict[Digest, int] = {}  # in which epoch first
         self._withdrawn: set[Digest] = set()
+        self._versions = VersionAudit()
         self._approvers: dict[Digest, set[NodeId]] = {}
         self.applied: set[Digest] = set()
         self.dropped: set[Digest] = set()
@@ -75,6 +78,7 @@ class MembershipAudit:
                     self._answers.setdefault(name, (name, 0))
             case ResultPayload() | AbortPayload() if not block.height % self._epoch_rounds:
                 wrong = self.fault(self.now.committee, now)
+                wrong = wrong or self._versions.fault(self.now.committee, now, self.convicted)
                 self.applied |= {request.id for request in now.applied}
                 self.dropped |= {request.id for request, _ in now.dropped}
                 self.epochs.append(now)
@@ -91,6 +95,8 @@ class MembershipAudit:
                 approvers.add(request.action.subject)
             elif isinstance(request.action, Withdraw):
                 self._withdrawn.add(request.action.request_id)
+            elif isinstance(request.action, Speak):
+                self._versions.hear(request.action, request.expires_epoch, self.now)
             else:
                 self._asked.setdefault(request.id, self.now.epoch)
 
@@ -214,7 +220,7 @@ def enter(stakes: Stakes, request: Request) -> None:
             stakes.pop(subject, None)
         case Rotate(subject, successor):
             stakes[successor] = stakes.pop(subject, 0)
-        case Approve() | Withdraw():
+        case Approve() | Withdraw() | Speak():
             pass
 
 

@@ -210,16 +210,19 @@ def _with_newcomers(scenario: Scenario) -> Scenario:
 
 
 def _with_releases(scenario: Scenario, trouble_s: float) -> Scenario:
-    """Each class runs this release, or the next one, or is given that while all this happens."""
+    """Each class runs the next release, or is given that while all this happens.
+
+    None is left behind: once a quorum speaks the next version, others stop until they do.
+    """
     chance = Streams(scenario.seed).random("releases")
     if chance.random() >= RELEASES_SHARE:
         return scenario
     nodes = []
     for group in scenario.nodes:
-        match chance.choice(("this", "next", "upgraded", "upgraded")):
+        match chance.choice(("next", "upgraded", "upgraded")):
             case "next":
                 group = group.model_copy(update={"speaks": NEXT_RELEASE})
-            case "upgraded":
+            case _:
                 away_s = round(chance.uniform(*UPGRADE_AWAY_S), 3)
                 room_s = max(0.0, trouble_s - group.count * away_s)
                 at_s = round(chance.uniform(0, room_s), 3)
@@ -227,8 +230,6 @@ def _with_releases(scenario: Scenario, trouble_s: float) -> Scenario:
                     speaks=NEXT_RELEASE, at_s=at_s, every_s=away_s, away_s=away_s
                 )
                 group = group.model_copy(update={"upgrade": upgrade})
-            case _:
-                pass
         nodes.append(group)
     return scenario.model_copy(update={"nodes": tuple(nodes)})
 

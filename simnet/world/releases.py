@@ -10,7 +10,8 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from daa_node.wire.protocols import OURS, VERSION_MAX, Versions
+from daa_consensus.committee import VERSION_MAX
+from daa_node.wire.protocols import OURS, Versions
 
 Number = Annotated[int, Field(ge=0, le=VERSION_MAX)]
 

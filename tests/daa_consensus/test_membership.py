@@ -16,8 +16,6 @@ from daa_consensus.membership import (
     Membership,
     Rule,
     Waiting,
-    may_follow,
-    moved,
     next_committee,
 )
 from daa_consensus.operations import (
@@ -32,6 +30,7 @@ from daa_consensus.operations import (
     Withdraw,
     signers_of,
 )
+from daa_consensus.turnover import may_follow, moved
 from daa_dag.ids import Digest, NodeId
 from tests.daa_consensus.bft.simulation import committee_of, node_id
 

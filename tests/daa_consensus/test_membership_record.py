@@ -9,6 +9,7 @@ from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership, Rule
 from daa_consensus.membership_record import membership_from, membership_value
 from daa_consensus.operations import Approve, Operation
+from daa_consensus.protocol_words import ProtocolWords
 from daa_consensus.roll import Admission, Entry, Roll, RollRules
 from daa_dag import canonical
 from daa_dag.ids import Digest
@@ -26,6 +27,9 @@ ROLL = Roll(
 )
 
 
+WORDS = ProtocolWords({node_id(1): 4}, frozenset({node_id(0), node_id(1)}), announced=True)
+
+
 def differs(value: object) -> int:
     """How many fields of the record have what a new one has not."""
     return sum(getattr(value, f.name) != f.default for f in fields(value))  # type: ignore[arg-type]
@@ -39,12 +43,26 @@ def again(now: Membership) -> Membership:
 
 def test_every_field_is_written() -> None:
     """A field that is new to a membership is to be written, and read, in the record, too."""
-    written = membership_value(Membership(committee_of([1])))
+    written = membership_value(Membership(committee_of([1]), words=WORDS))
     assert set(written) == {field.name for field in fields(Membership)}
+    assert all((WORDS.said, WORDS.heard_of, WORDS.announced))
+    assert len(fields(ProtocolWords)) == 3
     # nor is a field of the roll that is compared below what it is without a record
     assert differs(ROLL.rules) == len(fields(RollRules))
     assert differs(ROLL) == len(fields(Roll)) - 1  # of `asked` nothing is left between two sets
     assert differs(ROLL.entries[1]) == len(fields(Entry))
+
+
+def test_another_version_and_words_are_read_as_they_were_written() -> None:
+    now = Membership(replace(committee_of([1, 2]), version=3), epoch=4, words=WORDS)
+    assert again(now) == now
+    assert again(now).committee.version == 3
+
+
+def test_without_another_version_a_record_is_what_it_was_before_there_was_one() -> None:
+    written = membership_value(Membership(committee_of([1, 2])))
+    assert "words" not in written
+    assert written["committee"] == [[v.node_id, v.stake] for v in committee_of([1, 2]).validators]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -74,6 +92,7 @@ def test_any_history_is_read_as_it_was_written(seed: int) -> None:
 
 def test_what_is_no_record_is_refused() -> None:
     whole = dict(membership_value(Membership(committee_of([1, 2]))))
+    members: list[canonical.Value] = [[v.node_id, v.stake] for v in committee_of([1, 2]).validators]
     request = operation(
         Approve(
             node_id(1), operation(random_action(random.Random(1), committee_of([1]))).request.id
@@ -85,6 +104,10 @@ def test_what_is_no_record_is_refused() -> None:
         {name: value for name, value in whole.items() if name != "seats"},
         {**whole, "committee": []},
         {**whole, "waiting": [[1]]},
+        {**whole, "committee": [1, *members]},  # one has one form
+        {**whole, "committee": [2**16, *members]},
+        {**whole, "words": [[], [], False]},
+        {**whole, "words": [[[node_id(1), 2]], [], 1]},
         {**whole, "dropped": [[[1, ["leave"]], "NO_SUCH_RULE"]]},
         None,
     ):

@@ -17,6 +17,7 @@ from daa_consensus.operations import (
     Operation,
     Request,
     Rotate,
+    Speak,
     Stake,
     Withdraw,
     decode_operation,
@@ -36,6 +37,7 @@ ACTIONS: list[Action] = [
     Stake(node_id(1), 9),
     Approve(node_id(1), Digest(b"r" * 32)),
     Withdraw(node_id(1), Digest(b"r" * 32)),
+    Speak(node_id(1), 2),
 ]
 
 

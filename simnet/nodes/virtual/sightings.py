@@ -12,6 +12,7 @@ the exception for one of its own.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from daa_node.genesis import Genesis, chain_facts
 from daa_node.network.reputation import MILD_COSTS
 from daa_node.observability import events as names
 from daa_node.wire.limits import FRAME_BYTES_MAX
+from daa_node.wire.protocols import Versions
 from simnet.checks.daemon_events import retold
 from simnet.checks.invariants import (
     ASSERTIONS,
@@ -49,6 +51,7 @@ from simnet.nodes.virtual.scheduling import now_ns
 from simnet.nodes.virtual.shelves import Shelves, first_block
 from simnet.world.adversaries.disguise import Liar
 from simnet.world.determinism import BROKEN, Trace
+from simnet.world.releases import NEXT_RELEASE
 
 # Why a signer may refuse what the rules allow: it knows of votes before a quarantine, and of blocks
 # that the disk has lost.
@@ -84,7 +87,8 @@ class Sightings:
         self._trace = trace
         self._numbers = numbers
         self._disks = disks
-        self.shelves = Shelves(disks, chain_facts(genesis))
+        all_versions = Versions(*NEXT_RELEASE).numbers  # a chain is read whatever nodes speak
+        self.shelves = Shelves(disks, replace(chain_facts(genesis), speaks=all_versions))
         self._liars = liars
         self._honest = [node for node in range(len(disks)) if node not in liars]
         self._vertices: dict[int, str] = {}  # by height, as the first node said

@@ -110,7 +110,9 @@ class PinnedGenesis(Genesis):
 
     @cached_property
     def committee(self) -> Committee:
-        return PinnedCommittee(Genesis(self.body, self.records).committee.validators, self.pinned)
+        return PinnedCommittee(
+            Genesis(self.body, self.records).committee.validators, pinned=self.pinned
+        )
 
 
 class Play:

@@ -32,6 +32,7 @@ from daa_consensus.operations import (
     Operation,
     Request,
     Rotate,
+    Speak,
     Stake,
     Withdraw,
     membership_operations,
@@ -82,7 +83,7 @@ def history(stakes: list[int]) -> Validators:
     """Whoever is named has signed."""
     begin = KEYS[: len(stakes)]
     named = zip((keys.node_id for keys in begin), stakes, strict=True)
-    return Validators(
+    made = Validators(
         CHAIN,
         EPOCH_ROUNDS,
         Membership(Committee(tuple(Validator(name, stake) for name, stake in sorted(named)))),
@@ -91,6 +92,8 @@ def history(stakes: list[int]) -> Validators:
         [keys.node_id for keys in begin],
         check=lambda *_: True,
     )
+    made.speaks = range(1, 100)
+    return made
 
 
 def asked(action: Action, expires_epoch: int) -> Operation:
@@ -127,6 +130,9 @@ def requests(draw: st.DrawFn) -> list[Operation]:
         if draw(st.integers(0, 4)) == 0:
             found.append(asked(Withdraw(action.subject, about), expires))
     draw(st.randoms(use_true_random=False)).shuffle(found)
+    for who, version in draw(few(st.tuples(members, st.integers(1, 4)))):
+        expires = draw(st.integers(1, SETS_MAX))  # of most sets that it is heard before
+        found.append(asked(Speak(NAMES[who], version), expires))
     return found
 
 
@@ -246,13 +252,17 @@ def approved(action: Action) -> Heard:
     return Heard([wanted, *words], [], [], [])
 
 
+SPOKEN = [
+    Heard([asked(Speak(NAMES[who], 3), epoch) for who in range(4)], [], [], [])
+    for epoch in range(1, 5)
+]
 HANDED_ON = approved(Rotate(NAMES[0], NAMES[7], card(7, 7)))
 LET_IN = approved(Join(NAMES[8], 1, card(8, 8)))
 BLAMED = Heard([], [], [Offence(who, Kind.NOTARIZE, 4) for who in (0, 7, 8)], [])
 # What must happen in some of the histories: a generator that loses one of these proves little.
 EXPECTED = {
     *(f"applied {name}" for name in ("Join", "Leave", "Rotate", "Stake")),
-    *(f"carried {name}" for name in ("Approve", "Withdraw", "Rotate")),
+    *(f"carried {name}" for name in ("Approve", "Withdraw", "Rotate", "Speak")),
     *("carried a Rejoin", "expelled", "convicted several at once", "convicted and still there"),
     *("dropped TOO_HEAVY", "a set that is full", "a name that is taken"),
 }
@@ -267,6 +277,7 @@ def test_the_set_that_a_leader_makes_of_any_facts_passes_every_voter() -> None:
         sets=st.lists(heard, min_size=3, max_size=SETS_MAX),
     )
     @example(begin=[1] * 4, sets=[HANDED_ON, LET_IN, BLAMED, HANDED_ON])
+    @example(begin=[1] * 4, sets=SPOKEN)
     def passes(begin: list[int], sets: list[Heard]) -> None:
         # What one has verified is remembered, and the two have not verified the same.
         leader, voter = Inbound(history(begin)), Inbound(history(begin))
@@ -323,5 +334,7 @@ def _check_taken_in(payload: SetPayload, before: Membership, after: Membership) 
                 assert about in waited
             case Join() | Leave():
                 assert request.id in waiting
+            case Speak(subject, version):
+                assert after.words.said.get(subject, after.committee.version) == version
             case action:
                 assert request.id in waiting or action.subject in leaving

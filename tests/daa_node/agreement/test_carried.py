@@ -33,6 +33,7 @@ from daa_consensus.operations import (
     Leave,
     Operation,
     Request,
+    Speak,
     Stake,
     encode_operation,
     membership_operations,
@@ -123,7 +124,7 @@ def facts_of(
     rejoins: Iterable[bytes] = (),
 ) -> Facts:
     """As if everything had been taken in."""
-    facts = Facts(Limits(0, 0))
+    facts = Facts(Limits(4, 4))
     facts.operations = {operation.request.id: operation for operation in operations}
     facts.evidence = {
         NodeId(bytes([n]) * 32): decode_evidence(proof, Limits(9, 9))
@@ -263,6 +264,33 @@ def changed(proof: Iterable[bytes] = (), *carries: Operation | bytes) -> SetPayl
     return replace(CHOSEN, evidence=tuple(proof), operations=tuple(encoded))
 
 
+def speak(index: int, version: int, expires_epoch: int = 1) -> Operation:
+    return asked(Speak(NAMES[index], version), expires_epoch)
+
+
+def test_a_member_has_one_place_to_say_what_it_speaks_and_a_set_takes_each_word_once() -> None:
+    known = history()
+    facts = facts_of([])
+    for operation in (LEAVE, *(speak(index, 2) for index in (1, 2, 3))):
+        assert facts.note_operation(operation, known.now, operation.request.action.subject)
+    assert not facts.note_operation(speak(1, 3), known.now, NAMES[1])
+    chosen = carried(facts, known)
+    said = {encode_operation(speak(index, 2)) for index in (1, 2)}
+    assert set(chosen.operations) == said | {encode_operation(LEAVE)}  # half is for approvals
+    known.follow([block_of(chosen, 1)])
+    facts.follow(known.now, known.domain)
+    assert carried(facts, known).operations == (encode_operation(speak(3, 2)),)
+    known.follow([Block(CHAIN, 0, 2, 1, BlockId(b"p" * 32), 1, AbortPayload(1))])
+    facts.follow(known.now, known.domain)
+    assert not facts.operations, "a word is for the epoch that it was said in"
+
+
+def test_whoever_asks_for_something_may_say_what_it_speaks_besides() -> None:
+    known, facts = history(), facts_of([])
+    for operation in (asked(Stake(NAMES[1], 2)), speak(1, 2), asked(Leave(NAMES[1]))):
+        assert facts.note_operation(operation, known.now, NAMES[1])
+
+
 SOME_JOIN, LEAVE = join(4), asked(Leave(NAMES[0]))
 
 
@@ -288,6 +316,11 @@ SOME_JOIN, LEAVE = join(4), asked(Leave(NAMES[0]))
         ),
         (changed([], approve(0, SOME_JOIN), approve(0, SOME_JOIN)), "stands there already"),
         (changed([], *[approve(0, join(4, stake=n)) for n in range(1, 7)]), "5 operations at most"),
+        (changed([], speak(1, 2), speak(1, 3)), "read and forgotten"),
+        (changed([], speak(1, 2), speak(1, 2)), "stands there already"),
+        (changed([], speak(1, 1)), "read and forgotten"),
+        (changed([], speak(1, 2, expires_epoch=2)), "read and forgotten"),
+        (changed([offence(1)], speak(1, 2)), "read and forgotten"),
     ],
 )
 def test_a_voter_refuses_what_no_honest_leader_carries(proposed: SetPayload, why: str) -> None:

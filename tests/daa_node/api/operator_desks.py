@@ -30,6 +30,7 @@ STATUS: Mapping[str, Any] = {
     "phase": "training",
     "paused": False,
     "never_trains": False,
+    "protocol": {"in_use": 1, "next_from_round": None, "speaks_next": False},
     "round": 5,
     "height": 4,
     "vertex_id": "dd" * 32,

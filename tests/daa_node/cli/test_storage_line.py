@@ -3,7 +3,7 @@
 import pytest
 
 from daa_node.checkpoints.quota import Level, Standing
-from daa_node.cli.remote import copies_line, storage_line
+from daa_node.cli.remote import copies_line, protocol_lines, storage_line
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,11 @@ def test_it_says_where_the_newest_whole_states_are() -> None:
     )
     told = {"wanted": 3, "states": [state(24, True, False, None)]}
     assert copies_line(told) == "height 24 here, counted by others"
+
+
+def test_an_announced_protocol_is_told_with_what_is_due() -> None:
+    told = {"in_use": 1, "next_from_round": 21, "speaks_next": True}
+    assert list(protocol_lines(told)) == ["protocol    2 is used from round 21 on"]
+    (late,) = protocol_lines({**told, "speaks_next": False})
+    assert "INSTALL a newer release" in late
+    assert not list(protocol_lines({**told, "next_from_round": None}))

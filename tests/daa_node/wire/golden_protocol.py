@@ -5,6 +5,7 @@ python -m tests.daa_node.wire.golden_protocol > tests/golden/protocol.json
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import get_args
 
 from daa_consensus.bft.messages import (
@@ -38,6 +39,7 @@ from daa_consensus.operations import (
     Operation,
     Request,
     Rotate,
+    Speak,
     Stake,
     Withdraw,
     encode_operation,
@@ -113,6 +115,7 @@ ACTIONS: tuple[Action, ...] = (
     Stake(ONE, 4),
     Approve(ONE, A),
     Withdraw(ONE, A),
+    Speak(ONE, 2),
 )
 TRAINER_ACTIONS: tuple[TrainerAction, ...] = (Enroll(ONE, b"keys"), Vouch(TWO, A), Retire(ONE, TWO))
 VERTEX = Vertex(
@@ -148,6 +151,7 @@ def golden() -> dict[str, str]:
 def _ids() -> Iterator[tuple[str, bytes]]:
     """Of all that is known by an id or a root."""
     yield "a committee's root", COMMITTEE.root
+    yield "a committee's root in version 2", replace(COMMITTEE, version=2).root
     yield "a contribution's root", OFFER.root
     yield "a vertex", VERTEX.vertex_id
     yield "a result's root", result_root(BlobRoot(A), BlobRoot(B), BlobRoot(C))

@@ -1,5 +1,6 @@
 """Limits fit into each other, and versions meet."""
 
+from daa_consensus.committee import VERSION_MAX
 from daa_node.identity.record import RECORD_BYTES_MAX as SIGNED_RECORD_BYTES_MAX
 from daa_node.wire import limits, protocols
 from daa_node.wire.protocols import Versions
@@ -22,4 +23,4 @@ def test_versions_meet_where_both_speak_one() -> None:
     assert str(ours) == "2 to 4"
     assert protocols.OURS.is_range
     assert not Versions(3, 2).is_range
-    assert not Versions(0, protocols.VERSION_MAX + 1).is_range
+    assert not Versions(0, VERSION_MAX + 1).is_range

@@ -39,3 +39,23 @@ async def test_it_goes_by_the_validators_that_the_daemon_has_met(tmp_path: Path)
         scene = Scene(opened.directory, opened.host, peers=peers)
         (finding,) = await look(CHECKS["release"], scene)
         assert str(finding.level) == told
+
+
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        ({"in_use": 1, "next_from_round": 21, "speaks_next": False}, "warning"),
+        ({"in_use": 1, "next_from_round": 21, "speaks_next": True}, "unmeasured"),
+        ({"in_use": 1, "next_from_round": None, "speaks_next": False}, "unmeasured"),
+    ],
+)
+async def test_an_upgrade_is_due_before_the_round_that_this_release_has_no_part_in(
+    tmp_path: Path, protocol: dict[str, object], told: str
+) -> None:
+    opened = open_scene(made_node(tmp_path / "n"), None, ROOMY)
+    scene = Scene(opened.directory, opened.host, status={"protocol": protocol})
+    (finding,) = await look(CHECKS["release"], scene)
+    assert str(finding.level) == told
+    if told == "warning":
+        assert "protocol 2 is used from round 21 on" in finding.cause
+        assert "Install a newer release" in finding.advice

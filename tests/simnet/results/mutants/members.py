@@ -95,6 +95,36 @@ class OthersStay(Simplex):
         return super().step(now_ns, event)
 
 
+class SwitchesAlone(Simplex):
+    """The newest protocol version that one has said is used from there on, whoever else has."""
+
+    def step(self, now_ns: int, event: Event) -> list[Effect]:
+        effects, known = super().step(now_ns, event), self.known
+        said = dict(known.membership.words.said)
+        version = said.get(self._me, 1) if self._me is not None else 1
+        if version > known.committee.version:
+            _follow(self, replace(known.committee, version=version))
+        return effects
+
+
+class SwitchesShort(Simplex):
+    """A protocol version is used from the next epoch on once a quorum but one speaks it."""
+
+    def step(self, now_ns: int, event: Event) -> list[Effect]:
+        known = self.known
+        before, said = known.membership, known.membership.words.said
+        effects = super().step(now_ns, event)
+        after = known.membership
+        if after.epoch != before.epoch and after.committee == before.committee:
+            version = before.committee.version + 1
+            speakers = {name for name, most in said.items() if most >= version}
+            if before.committee.weight(speakers) >= before.committee.quorum - 1:
+                switched = replace(after.committee, version=version)
+                known.membership = replace(after, committee=switched)
+                _follow(self, switched)
+        return effects
+
+
 class RequestsForgotten(MemberList):
     """A restart reads epochs' ends from the chain, and not what waits for the next one."""
 
@@ -117,5 +147,7 @@ MEMBER_MUTANTS: dict[str, Make] = {
     "requests applied before they are final": Make(machine=AppliesWhatIsNotFinal),
     "catch-up keeps to the first committee": Make(machine=OthersStay),
     "waiting requests lost by a restart": Make(roll=RequestsForgotten),
+    "each uses a protocol version when it likes": Make(machine=SwitchesAlone),
+    "protocol version used one short of a quorum": Make(machine=SwitchesShort),
     "words judged by the committee before": Make(history=JudgesLate),
 }

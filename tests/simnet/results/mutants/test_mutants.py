@@ -67,6 +67,14 @@ FOUND_BY: dict[str, tuple[str, set[str]]] = {
     "requests applied before they are final": ("a joiner", {ONE_ROLL}),
     "catch-up keeps to the first committee": ("a joiner", {ASSERTIONS, NO_SLANDER}),
     "waiting requests lost by a restart": ("a request waits", {ONE_ROLL}),
+    "each uses a protocol version when it likes": (
+        "half are upgraded",
+        {NO_SLANDER, ONE_ROLL, PROGRESS, ASSERTIONS},
+    ),
+    "protocol version used one short of a quorum": (
+        "half are upgraded",
+        {NO_SLANDER, ONE_ROLL, PROGRESS, ASSERTIONS},
+    ),
     "words judged by the committee before": ("a joiner", {NO_SLANDER}),
 }
 

@@ -181,6 +181,7 @@ TROUBLES: dict[str, dict[str, Any] | Scene] = {
         "changes": [ROTATE],
         "work": {"epoch_rounds": 1},
     },
+    "half are upgraded": {"nodes": [{"count": 2, "speaks": [1, 2]}, {"count": 2}]},
     "a request waits": Scene(
         cut_while_a_request_waits,
         FOUR,
