@@ -136,6 +136,16 @@ def test_every_message_that_the_questions_quote_is_printed_by_the_program() -> N
             assert piece in source_text(), piece
 
 
+def test_each_path_of_the_http_api_stands_in_a_page_for_operators() -> None:
+    sources = [*(ROOT / "daa_node/api").glob("*.py"), *(ROOT / "dashboard/src").glob("*.ts*")]
+    texts = [source.read_text(encoding="utf-8") for source in sources]
+    paths = {path for text in texts for path in re.findall(r'"(/(?:v1/)?[a-z/.-]{4,})"', text)}
+    assert len(paths) > 20
+    pages = (ROOT / "docs/operator-api.md", ROOT / "docs/watching.md")
+    told = "".join(path.read_text(encoding="utf-8") for path in pages)
+    assert [path for path in sorted(paths) if f"`{path}" not in told] == []
+
+
 PLANTED = """\
 See [there](nowhere.md) and [here](#no-such-part). Ask `daa-node statuses`, set `network.lissten`
 or `gateway: {on: true}`.
