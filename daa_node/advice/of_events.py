@@ -84,8 +84,9 @@ EVENTS: tuple[Row, ...] = (
     ),
     Row(
         "page_missing",
-        "A page is not served: its files are not in this installation",
-        "Install the released wheel, or build the pages in a checkout as the message says",
+        "A page is not served: its files are not in this installation, or cannot be read",
+        "Do what `detail` says. Where it names a fault alone, install that page again: "
+        "daa-compute has the dashboard, and daa-compute[gateway] the page for volunteers",
     ),
     Row(
         "visit_failed",

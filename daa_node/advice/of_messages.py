@@ -11,7 +11,7 @@ CHAINS = (
 )
 CLOCKS = (
     "Let NTP set the clock of this host (`timedatectl set-ntp true`), and ask the operator of the "
-    "other one to look at his"
+    "other one to do the same"
 )
 VERSIONS = "Install the same version on both hosts: the newer one of the two"
 UPGRADE = "Install a newer release, and start the node again in the same directory"
