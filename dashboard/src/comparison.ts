@@ -1,6 +1,7 @@
 /** This run beside another one, from the same height on: loss over time, and the time of rounds. */
 
 import type { Line } from "./drawings/lines";
+import { thinned } from "./drawings/thinned";
 import type { OtherRun, RoundRecord } from "./facts";
 import type { Walk } from "./walks";
 import { nats, percent, seconds } from "./words";
@@ -45,11 +46,6 @@ export function compared(rounds: readonly RoundRecord[], other: OtherRun): Compa
   return own.length === 0 || beside.length === 0 ? null : { own, other: beside, fromHeight };
 }
 
-function thinned(rounds: readonly Timed[]): readonly Timed[] {
-  const step = Math.max(1, Math.ceil(rounds.length / POINTS_MAX));
-  return rounds.filter((_, at) => (rounds.length - 1 - at) % step === 0);
-}
-
 export interface Unit {
   readonly seconds: number;
   readonly name: string;
@@ -66,7 +62,7 @@ export function lossLines(both: Compared, name: string): Line[] {
   const { own, other } = both, unit = unitOf(both);
   const line = (title: string, rounds: readonly Timed[]): Line => ({
     name: title,
-    points: thinned(rounds).flatMap(({ atS, loss }) => (
+    points: thinned(rounds, POINTS_MAX).flatMap(({ atS, loss }) => (
       loss === null ? [] : [[atS / unit.seconds, loss]])),
   });
   return [line("this network", own), line(name, other)];
@@ -74,7 +70,8 @@ export function lossLines(both: Compared, name: string): Line[] {
 
 export function timeLines({ own, other }: Compared, name: string): Line[] {
   const line = (title: string, rounds: readonly Timed[]): Line => ({
-    name: title, points: thinned(rounds).map(({ height, wallS }) => [height, wallS]),
+    name: title,
+    points: thinned(rounds, POINTS_MAX).map(({ height, wallS }) => [height, wallS]),
   });
   return [line("this network", own), line(name, other)];
 }

@@ -52,7 +52,7 @@ function Beside(
       <Lines
         lines={lossLines(both, other.name)} words={`Loss over time. ${lossWords(both)}`}
         axis="Time in rounds" shownX={(time) => `${plain(time)} ${unit}`}
-        shownY={(loss) => String(loss)}
+        shownY={plain}
       />
       <h3>Time of a round, by height</h3>
       <p class="words">{timeWords(both)}{shares === "" ? "" : ` ${shares}`}</p>

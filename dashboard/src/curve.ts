@@ -1,5 +1,6 @@
 /** Points of the loss plot: as many as a screen can show, and none that would hide another. */
 
+import { thinned } from "./drawings/thinned";
 import type { RoundRecord } from "./facts";
 import type { Walk } from "./walks";
 
@@ -12,9 +13,7 @@ export interface Curve {
 }
 
 export function curveOf(rounds: readonly RoundRecord[], walks: readonly Walk[]): Curve {
-  const step = Math.max(1, Math.ceil(rounds.length / POINTS_MAX));
-  // the newest one is always there
-  const kept = rounds.filter((_, at) => (rounds.length - 1 - at) % step === 0);
+  const kept = thinned(rounds, POINTS_MAX);
   const own = new Map(walks.flatMap(({ height, ownLoss }) => (
     height === null || ownLoss === null ? [] : [[height, ownLoss] as const])));
   return {

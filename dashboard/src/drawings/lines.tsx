@@ -1,8 +1,9 @@
 /** Curves over a common axis; each has a stroke of its own beside its colour. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Drawing } from "./drawing";
+import { Drawing, type Table } from "./drawing";
 import { at, scaleOf } from "./scale";
+import { thinned } from "./thinned";
 
 const HEIGHT = 200, LEFT = 46, RIGHT = 22, TOP = 10, BOTTOM = 26; // pixels
 const WIDTH_FIRST = 640; // before it is measured, or where nobody measures
@@ -68,17 +69,17 @@ export function Lines(
   );
 }
 
-function tableOf(
+/** Each curve is thinned by itself: of curves that take turns, every second row would be one's. */
+export function tableOf(
   lines: readonly Line[], caption: string, axis: string,
   shownX: (x: number) => string, shownY: (y: number) => string,
-) {
-  const rows = lines.flatMap(({ name, points }) => points.map(([x, y]) => ({ name, x, y })))
-    .sort((a, b) => a.x - b.x);
-  const step = Math.max(1, Math.ceil(rows.length / ROWS_MAX));
+): Table {
+  const each = Math.floor(ROWS_MAX / Math.max(1, lines.length));
+  const rows = lines.flatMap(({ name, points }) => (
+    thinned(points, each).map(([x, y]) => ({ name, x, y })))).sort((a, b) => a.x - b.x);
   return {
     caption, columns: [axis, "Curve", "Value"],
-    rows: rows.filter((_, place) => (rows.length - 1 - place) % step === 0)
-      .map(({ name, x, y }) => [shownX(x), name, shownY(y)]),
+    rows: rows.map(({ name, x, y }) => [shownX(x), name, shownY(y)]),
   };
 }
 

@@ -2,10 +2,11 @@
 
 import type { Heat } from "../drawings/heat_map";
 import type { Line } from "../drawings/lines";
+import { thinned } from "../drawings/thinned";
 import { count } from "../words";
 import type { Lane } from "./story";
 
-export const LINES_MAX = 4; // more cannot be told apart
+const LINES_MAX = 4; // more cannot be told apart
 const COLUMNS_MAX = 48;
 const POINTS_MAX = 1_000;
 
@@ -20,7 +21,7 @@ export function curvesOf(lanes: readonly Lane[], endMs: number): Line[] {
   if (measured.length <= LINES_MAX) {
     return measured.map((lane) => ({
       name: `node ${lane.node}`,
-      points: thinned(pointsOf(lane)).map(({ ms, nats }) => [ms, nats]),
+      points: thinned(pointsOf(lane), POINTS_MAX).map(({ ms, nats }) => [ms, nats]),
     }));
   }
   const cells = measured.map((lane) => cellsOf(lane, POINTS_MAX / 4, endMs));
@@ -41,8 +42,7 @@ export function heatOf(lanes: readonly Lane[]): Heat | null {
   const heights = [...new Set(measured.flatMap(({ losses }) => losses.height))]
     .sort((a, b) => a - b);
   if (heights.length === 0) return null;
-  const step = Math.ceil(heights.length / COLUMNS_MAX);
-  const shown = heights.filter((_, at) => (heights.length - 1 - at) % step === 0);
+  const shown = thinned(heights, COLUMNS_MAX);
   const values = measured.flatMap(({ losses }) => losses.nats);
   const low = least(values), high = -least(values.map((value) => -value));
   const bound = (sixths: number): number => low + ((high - low) * sixths) / 6;
@@ -86,12 +86,6 @@ function cellsOf(lane: Lane, columns: number, endMs: number): (number | null)[] 
 
 function pointsOf({ losses }: Lane): Point[] {
   return losses.at.map((ms, at) => ({ ms, nats: losses.nats[at] ?? 0 }));
-}
-
-/** The newest one is always there. */
-function thinned(points: readonly Point[]): Point[] {
-  const step = Math.max(1, Math.ceil(points.length / POINTS_MAX));
-  return points.filter((_, at) => (points.length - 1 - at) % step === 0);
 }
 
 function least(values: readonly number[]): number {
