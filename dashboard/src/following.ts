@@ -12,7 +12,7 @@ import { EventReader, type Sent } from "./event_reader";
 
 export const PATH = "/v1/events";
 const TAIL = 500; // of what was before: some ten rounds
-export const PAUSE_MS_MIN = 1_000;
+const PAUSE_MS_MIN = 1_000;
 export const PAUSE_MS_MAX = 15_000;
 const SILENT_MS_MAX = 45_000; // the daemon says something more often, be it a comment
 

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { laidOut, type DagVertex, type Edge } from "./dag_layout";
-import { Drawing } from "./drawing";
+import { DASH, Drawing } from "./drawing";
 
 const COLUMN = 46, LANE = 58, LEFT = 26, TOP = 30, BOTTOM = 40, RADIUS = 8; // pixels
 
@@ -124,8 +124,8 @@ function tableOf(vertices: readonly Checkpoint[], caption: string) {
       "Disputes"],
     rows: [...vertices].sort((a, b) => b.height - a.height).map((vertex) => [
       String(vertex.height), vertex.id.slice(0, 8), STATE_WORDS[vertex.state],
-      vertex.parents.map((id) => id.slice(0, 8)).join(", ") || "\u2013",
-      vertex.contributions === null ? "\u2013" : String(vertex.contributions),
+      vertex.parents.map((id) => id.slice(0, 8)).join(", ") || DASH,
+      vertex.contributions === null ? DASH : String(vertex.contributions),
       String(vertex.left), vertex.isSnapshot ? "yes" : "no",
       vertex.disputes.join("; ") || "none",
     ]),

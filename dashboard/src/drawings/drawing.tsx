@@ -7,6 +7,8 @@ import type { ComponentChildren, RefObject } from "preact";
 import { useState } from "preact/hooks";
 import "./drawings.css";
 
+export const DASH = "\u2013"; // where a figure is not known
+
 export interface Table {
   readonly caption: string;
   readonly columns: readonly string[];

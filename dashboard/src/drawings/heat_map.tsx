@@ -1,7 +1,7 @@
 /** Rows of cells: how much of something, of whom, and when. What is not known is left blank. */
 
 import { useState } from "preact/hooks";
-import { Drawing } from "./drawing";
+import { DASH, Drawing } from "./drawing";
 import { levelWords, pathsOf, type Bounds } from "./heat";
 
 export interface HeatRow {
@@ -22,7 +22,6 @@ export interface Heat {
   readonly shown: (value: number) => string;
 }
 
-const DASH = "\u2013";
 const AIRY_MAX = 24; // rows; more are drawn closer
 
 export function HeatMap({ rows, columns, bounds, words, rowTitle, shown }: Heat) {

@@ -1,9 +1,7 @@
 /** Figures of two things or a few, side by side: a bar each, in the measure of the greatest. */
 
 import "./bars.css";
-import { Drawing } from "./drawing";
-
-const DASH = "\u2013";
+import { DASH, Drawing } from "./drawing";
 
 export interface Pair {
   readonly name: string;

@@ -56,6 +56,6 @@ export function Shares(
   );
 }
 
-export function percentOf(share: number): string {
+function percentOf(share: number): string {
   return `${(100 * share).toFixed(1)} %`;
 }

@@ -5,7 +5,7 @@ import { Card, Empty } from "../card";
 import { Drawing } from "../drawings/drawing";
 import { scaleOf } from "../drawings/scale";
 import { useScheme } from "../scheme";
-import { count } from "../words";
+import { count, nats } from "../words";
 import {
   brokenAt, FORMS, inSeconds, LABEL_PX, LANE_PX, shapesOf, toldAt, TOP_PX, WORDS, type Shapes,
   type Tone,
@@ -257,7 +257,7 @@ function tableOf(story: Story) {
     rows: story.nodes.map((row) => [
       `node ${row.node}`, row.liar ?? "honest", String(row.views), String(row.votes),
       String(row.nullified), String(row.finals), String(row.rounds), inSeconds(row.downMs),
-      String(row.faults), row.lossNats === null ? "\u2013" : row.lossNats.toFixed(4),
+      String(row.faults), nats(row.lossNats),
     ]),
   };
 }
