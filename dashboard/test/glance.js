@@ -4,22 +4,16 @@
  *   node test/glance.js ADDRESS CHROMIUM
  */
 
-import { chromium } from "playwright-core";
+import { launched, overheard } from "./chromium.js";
 
 const [address, executablePath] = process.argv.slice(2);
 const PATIENCE_MS = 240_000; // beyond it something hangs
 
-const browser = await chromium.launch({
-  executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
-});
+const browser = await launched(executablePath);
 try {
   const page = await browser.newPage();
   page.setDefaultTimeout(PATIENCE_MS);
-  const complaints = [];
-  page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
-  });
-  page.on("pageerror", (error) => complaints.push(String(error)));
+  const { complaints } = overheard(page);
   await page.goto(address);
   await page.waitForSelector(".link.good");
   await page.waitForSelector('.now[data-tone="good"]');

@@ -8,7 +8,7 @@
  * Those that were before the page are left out.
  */
 
-import { chromium } from "playwright-core";
+import { launched } from "./chromium.js";
 
 const [address, executablePath, seconds] = process.argv.slice(2);
 const [origin, token] = address.split("#token=");
@@ -52,9 +52,7 @@ function follow(token) {
   void read();
 }
 
-const browser = await chromium.launch({
-  executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
-});
+const browser = await launched(executablePath);
 try {
   const bare = await (await browser.newContext()).newPage(); // a token is of one tab
   await bare.goto(origin);

@@ -11,34 +11,24 @@
  *   gone      that one is red            drained   the node has stopped by the page's own button
  */
 
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { chromium } from "playwright-core";
+import { launched, lookedOver, overheard } from "./chromium.js";
 
 const [address, token, adminToken, executablePath, screenshots] = process.argv.slice(2);
 const PATIENCE_MS = 240_000; // beyond it something hangs
-const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const LOOKS = [["wide", 1440, 900, "light"], ["narrow", 360, 740, "dark"]];
 const CONTROLS = new Set(["button", "link", "textbox", "searchbox", "spinbutton", "combobox",
   "checkbox", "radio", "switch", "slider", "PopUpButton", "ComboBoxSelect", "menuitem", "tab"]);
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const ROUNDS_SEEN = 2;
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-const browser = await chromium.launch({ executablePath, args: QUIET });
+const browser = await launched(executablePath);
 const context = await browser.newContext({ reducedMotion: "reduce" });
 const page = await context.newPage();
 const accessibility = await context.newCDPSession(page);
 page.setDefaultTimeout(PATIENCE_MS);
-const requests = [], complaints = [];
-context.on("request", (request) => requests.push(request.url()));
-page.on("console", (message) => {
-  if (["error", "warning"].includes(message.type())) complaints.push(message.text());
-});
-page.on("pageerror", (error) => complaints.push(String(error)));
+const { requests, complaints } = overheard(page);
 
 /** Tells of this stage, and waits for the word to go on. */
 async function at(stage, seen = {}) {
@@ -71,29 +61,12 @@ async function controls() {
     .map(({ role, name }) => [role.value, (name?.value ?? "").trim()]);
 }
 
-async function violations() {
-  await page.evaluate(AXE); // by the debugger: the page's policy lets no such script in
-  const { violations: all } = await page.evaluate(() => window.axe.run(document, {
-    resultTypes: ["violations"],
-  }));
-  return all.flatMap(({ id, nodes }) => nodes.map(({ target }) => `${id}: ${target}`));
-}
-
 /** What axe-core finds while the page goes on living, and what sticks out. */
 async function lookOver(moment) {
   const found = {};
-  for (const [name, width, tall, colorScheme] of LOOKS) {
-    await page.setViewportSize({ width, height: tall });
-    await page.emulateMedia({ colorScheme });
-    const look = `${moment} ${name} ${colorScheme}`;
-    found[look] = await violations();
-    const sticksOut = await page.evaluate(
-      () => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    if (sticksOut > 0) found[look].push(`sticks out by ${sticksOut} px`);
-    if (screenshots !== undefined) {
-      const path = join(screenshots, `live-${moment}-${name}-${colorScheme}.png`);
-      await page.screenshot({ path, fullPage: true });
-    }
+  for (const [name, width, height, scheme] of LOOKS) {
+    const path = screenshots && join(screenshots, `live-${moment}-${name}-${scheme}.png`);
+    found[`${moment} ${name} ${scheme}`] = await lookedOver(page, [width, height, scheme], path);
   }
   return found;
 }

@@ -7,53 +7,26 @@
  * schemes, by keyboard, and looked over by axe-core.
  */
 
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
-import { chromium } from "playwright-core";
+import { launched, lookedOver, overheard, violations } from "./chromium.js";
 
 const [address, token, adminToken, executablePath, screenshots] = process.argv.slice(2);
 const PATIENCE_MS = 120_000; // beyond it something hangs
-const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const LOOKS = [["wide", 1440, 900], ["narrow", 360, 740]]
   .flatMap((size) => ["light", "dark"].map((scheme) => [...size, scheme]));
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-const browser = await chromium.launch({ executablePath, args: QUIET });
+const browser = await launched(executablePath);
 const context = await browser.newContext({ reducedMotion: "reduce" });
 const page = await context.newPage();
 page.setDefaultTimeout(PATIENCE_MS);
-const requests = [], complaints = [];
-context.on("request", (request) => requests.push(request.url()));
-page.on("console", (message) => {
-  if (["error", "warning"].includes(message.type())) complaints.push(message.text());
-});
-page.on("pageerror", (error) => complaints.push(String(error)));
-
-async function violations() {
-  await page.evaluate(AXE); // by the debugger: the page's policy lets no such script in
-  const { violations } = await page.evaluate(() => window.axe.run(document, {
-    resultTypes: ["violations"],
-  }));
-  return violations.flatMap(({ id, nodes }) => nodes.map(({ target }) => `${id}: ${target}`));
-}
+const { requests, complaints } = overheard(page);
 
 /** At each size and in each scheme: what axe-core finds, and whether anything sticks out. */
 async function lookOver(moment) {
   const found = {};
-  for (const [name, width, height, colorScheme] of LOOKS) {
-    await page.setViewportSize({ width, height });
-    await page.emulateMedia({ colorScheme });
-    const look = `${moment} ${name} ${colorScheme}`;
-    found[look] = await violations();
-    const sticksOut = await page.evaluate(
-      () => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    if (sticksOut > 0) found[look].push(`sticks out by ${sticksOut} px`);
-    if (screenshots !== undefined) {
-      const path = join(screenshots, `${moment}-${name}-${colorScheme}.png`);
-      await page.screenshot({ path, fullPage: true });
-    }
+  for (const [name, width, height, scheme] of LOOKS) {
+    const path = screenshots && join(screenshots, `${moment}-${name}-${scheme}.png`);
+    found[`${moment} ${name} ${scheme}`] = await lookedOver(page, [width, height, scheme], path);
   }
   return found;
 }
@@ -132,7 +105,7 @@ await page.focus("#controls button.danger");
 await page.keyboard.press("Enter");
 await page.waitForSelector("dialog[open]");
 const inDialog = await page.evaluate(() => document.activeElement?.id);
-found.dialog = await violations();
+found.dialog = await violations(page);
 if (screenshots !== undefined) await page.screenshot({ path: join(screenshots, "dialog.png") });
 await page.keyboard.type("short");
 await page.keyboard.press("Enter");
@@ -167,7 +140,7 @@ await page.fill("#admin-token", adminToken);
 await page.keyboard.press("Enter");
 await page.waitForSelector(".difference");
 const difference = await words(".difference tbody tr");
-found.difference = await violations();
+found.difference = await violations(page);
 // somebody else changes them meanwhile, and this page hears of it: what is seen is confirmed
 const settings = await fetch(new URL("/v1/settings", address), {
   headers: { Authorization: `Bearer ${token}` },

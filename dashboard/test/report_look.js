@@ -7,54 +7,32 @@
  * FILE tells of four nodes in seven seconds: tests/simnet/results/kept_run.py.
  */
 
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { chromium } from "playwright-core";
+import { launched, lookedOver, overheard, violations } from "./chromium.js";
 
 const [file, executablePath, screenshots] = process.argv.slice(2);
 const PATIENCE_MS = 240_000; // beyond it something hangs
-const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const LOOKS = [["wide", 1440, 900], ["narrow", 390, 844]]
   .flatMap((size) => ["light", "dark"].map((scheme) => [...size, scheme]));
 // lanes, and shares of the whole time: in the fault of lane 0, past it; lane 3 away, and back again
 const PLACES = [[0, 3 / 7], [0, 5.5 / 7], [3, 3.5 / 7], [3, 5.5 / 7]];
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-async function violations() {
-  await page.evaluate(AXE); // by the debugger: the page's policy lets no such script in
-  const { violations: told } = await page.evaluate(() => window.axe.run(document, {
-    resultTypes: ["violations"],
-  }));
-  return told.flatMap(({ id, nodes }) => nodes.map(({ target }) => `${id}: ${target}`));
-}
-
-const browser = await chromium.launch({ executablePath, args: QUIET });
+const browser = await launched(executablePath);
 const page = await browser.newPage({ reducedMotion: "reduce" });
 try {
   page.setDefaultTimeout(PATIENCE_MS);
-  const complaints = [], requests = [];
-  page.on("request", (request) => requests.push(request.url()));
-  page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
-  });
-  page.on("pageerror", (error) => complaints.push(String(error)));
+  const { requests, complaints } = overheard(page);
   const address = pathToFileURL(file).href;
   await page.goto(address);
   await page.waitForSelector("#timeline canvas");
 
   const found = {};
   const painted = {}; // the colours of the timeline, by node and second, at each look
-  for (const [name, width, height, colorScheme] of LOOKS) {
-    await page.setViewportSize({ width, height });
-    await page.emulateMedia({ colorScheme });
-    const look = `${name} ${colorScheme}`;
-    found[look] = await violations();
-    const sticksOut = await page.evaluate(
-      () => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    if (sticksOut > 0) found[look].push(`sticks out by ${sticksOut} px`);
+  for (const [name, width, height, scheme] of LOOKS) {
+    const look = `${name} ${scheme}`;
+    const path = screenshots && join(screenshots, `report-${name}-${scheme}.png`);
+    found[look] = await lookedOver(page, [width, height, scheme], path);
     painted[look] = await page.$eval("#timeline canvas", (canvas, places) => {
       const copy = new OffscreenCanvas(canvas.width, canvas.height)
         .getContext("2d", { willReadFrequently: true });
@@ -64,10 +42,6 @@ try {
         scale * (left + share * (canvas.clientWidth - left)), scale * (top + row * lane + 4), 1, 1,
       ).data.join(" "));
     }, PLACES);
-    if (screenshots !== undefined) {
-      const path = join(screenshots, `report-${name}-${colorScheme}.png`);
-      await page.screenshot({ path, fullPage: true });
-    }
   }
 
   await page.setViewportSize({ width: 1440, height: 900 });
@@ -86,7 +60,7 @@ try {
   await page.click("#timeline .figures summary");
   await page.waitForSelector("#timeline .figures table");
   const figures = await all("#timeline .figures tbody th");
-  found["with a table open"] = await violations();
+  found["with a table open"] = await violations(page);
   const sides = await page.$$eval("#sides [role=img]", (all) => all[0]?.ariaLabel ?? null);
   const bars = Object.fromEntries(await page.$$eval("#sides .pair", (pairs) => pairs
     .filter((pair) => pair.textContent.startsWith("Certified tokens"))

@@ -6,7 +6,6 @@
 import gzip
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from simnet.results.report import PAGE, make_report
+from tests.browser.test_demo import chromium
 from tests.simnet.results.kept_run import keep
 
 SCRIPT = Path(__file__).parents[2] / "dashboard/test/report_look.js"
@@ -26,15 +26,13 @@ NODES = 4
 def visit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen: see dashboard/test/report_look.js."""
     assert (PAGE / "report.js").exists(), "the page of a report is not built: make dashboard"
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     folder = keep(tmp_path_factory.mktemp("report") / "run", nodes=NODES)
     file = folder / "report.html"
     naive = keep(folder.parent / "naive", nodes=NODES, adaptive=False)
     file.write_text(make_report(folder, naive), encoding="utf-8")
     screenshots = os.environ.get("PAGE_SCREENSHOTS")
     visited = subprocess.run(
-        ["node", SCRIPT, file, chromium, *([screenshots] if screenshots else [])],
+        ["node", SCRIPT, file, chromium(), *([screenshots] if screenshots else [])],
         capture_output=True,
         text=True,
         timeout=VISIT_S_MAX,
