@@ -9,7 +9,7 @@ import trio.testing
 
 from daa_node.adapters.anteroom import ACCEPTS_PER_S, LOOK_S, Anteroom, serve_who_speaks
 from daa_node.adapters.descriptors import Gate, Shortage
-from daa_node.adapters.waiting_room import Familiar
+from daa_node.adapters.waiting_room import SHARES, Familiar
 from tests.daa_node.adapters.http_asking import connected
 
 PLACES, SILENT_S = 4, 5.0
@@ -114,6 +114,29 @@ async def test_whoever_comes_from_a_familiar_address_stays_and_is_served_first(
         while len(subject.words) < 3:
             await trio.testing.wait_all_tasks_blocked(0.01)
         assert subject.words == [b"first", b"second", b"known"]
+
+
+async def test_a_crowd_from_a_familiar_address_keeps_nobody_else_out(
+    mock_clock: trio.testing.MockClock,  # it stands: two are served at once
+) -> None:
+    async with served(places=2 * SHARES) as subject:
+        for word in (b"first", b"second"):
+            stream = await subject.come("127.0.0.2")
+            await stream.send_all(word)
+            while word not in subject.words:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        crowd = [await subject.come("127.0.0.9") for _ in range(2 * SHARES)]
+        alone = await subject.come("127.0.0.3")
+        crowd += [await subject.come("127.0.0.9") for _ in range(2 * SHARES)]
+        await subject.until_here(2 * SHARES)
+        for stream in crowd[-SHARES:]:
+            await stream.send_all(b"of a crowd")
+        await alone.send_all(b"alone")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        mock_clock.jump(1.0)  # one turn
+        while len(subject.words) < 3:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert subject.words == [b"first", b"second", b"alone"]
 
 
 async def test_whoever_is_silent_for_long_goes_also_where_there_is_room(
