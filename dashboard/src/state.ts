@@ -10,7 +10,7 @@ import { walked, type Walk } from "./walks";
 
 export const EVENTS_MAX = 500;
 export const GONE_MAX = 1_000; // strangers come and go as they like
-export const LOSSES_MAX = 5_000; // points of a curve; a screen has fewer pixels
+export const ROUNDS_MAX = 1_024; // as many as the daemon tells of
 
 /** How the page stands with its daemon. */
 export type Link =
@@ -122,7 +122,7 @@ function withRound(rounds: readonly RoundRecord[], event: Told): readonly RoundR
     bytes_sent: numberIn(event, "bytes_sent") ?? 0,
     wall_s: numberIn(event, "wall_s") ?? 0,
   };
-  return [...rounds, record];
+  return [...rounds.slice(1 - ROUNDS_MAX), record];
 }
 
 /** Whether its certificate and contributors are still to be asked for. */

@@ -4,7 +4,7 @@ import { sharesOf, sharesTold, whyNoHistory } from "../src/contributions";
 import { curveOf, curveWords, POINTS_MAX } from "../src/curve";
 import { fieldsOf } from "../src/log_card";
 import { OTHERS_SHOWN_MAX, rowsOf } from "../src/peers_card";
-import { EVENTS_MAX, GONE_MAX, heard } from "../src/state";
+import { EVENTS_MAX, GONE_MAX, heard, ROUNDS_MAX } from "../src/state";
 import { bytes, seconds, sentence } from "../src/words";
 import { ME, OTHERS, peer, record, state, told } from "./told";
 
@@ -63,6 +63,14 @@ describe("the curve", () => {
     const after = [event, event].reduce(heard, before);
     expect(after.rounds.map(({ height }) => height)).toEqual([2, 3]);
     expect(after.status).toMatchObject({ height: 3, loss_nats: 2.25 });
+  });
+
+  it("keeps no more rounds than the daemon tells of, though nobody looks at it for days", () => {
+    const events = Array.from({ length: ROUNDS_MAX + 20 }, (_, at) => (
+      told("round_finalized", at, { round: at, height: at, loss_nats: 2 })));
+    const { rounds } = events.reduce(heard, state());
+    expect(rounds.length).toBe(ROUNDS_MAX);
+    expect(rounds.at(-1)?.height).toBe(ROUNDS_MAX + 19);
   });
 });
 
