@@ -112,6 +112,16 @@ describe("the nodes", () => {
     const { gone } = many.reduce(heard, state());
     expect([gone.size, gone.has("peer 19"), gone.has("peer 20")]).toEqual([GONE_MAX, false, true]);
   });
+
+  it("and are members are not forgotten for strangers who come and go", () => {
+    const member = peer(OTHERS[0]!);
+    const left = (peerId: string, reason: string) => (
+      told("peer_left", 5, { peer_id: peerId, reason }));
+    const crowd = Array.from({ length: GONE_MAX + 20 }, (_, at) => left(`peer ${at}`, "left"));
+    const before = state({ peers: [member, peer(OTHERS[1]!, { part: "observer" })] });
+    const { gone } = [left(member.peer_id, "killed"), ...crowd].reduce(heard, before);
+    expect([gone.size, gone.get(member.peer_id)?.why]).toEqual([GONE_MAX, "killed"]);
+  });
 });
 
 describe("the log", () => {
