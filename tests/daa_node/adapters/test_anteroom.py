@@ -73,6 +73,7 @@ async def test_a_silent_crowd_takes_no_turn_of_whoever_speaks(
         for stream in crowd:
             await trio.aclose_forcefully(stream)
         await subject.until_here(0)  # nobody of them is left behind, and none took a turn
+        assert not subject.anteroom._held  # nor the name of where they came from
         late = await subject.come()
         await late.send_all(b"too")
         while len(subject.words) < 2:
@@ -176,3 +177,34 @@ async def test_when_it_is_closed_everybody_is_shown_out_and_it_can_be_entered_ag
         await subject.until_here(1)
     assert await is_shown_out(stream)
     assert len(subject.anteroom) == 0
+
+
+async def test_whoever_gives_way_while_it_is_listened_to_is_not_served() -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    async with listener:
+        for steps in range(8):  # of other tasks, before the next one comes
+            anteroom, found = Anteroom(1, SILENT_S, Familiar()), list[trio.SocketStream]()
+            ours, theirs = list[trio.SocketStream](), list[trio.SocketStream]()
+            for _ in range(2):
+                theirs.append(await connected(port))
+                await theirs[-1].send_all(b"here")
+                ours.append(await listener.accept())
+                await trio.lowlevel.wait_readable(ours[-1].socket)
+            anteroom.enter(ours[0])
+
+            async def find(
+                anteroom: Anteroom = anteroom, found: list[trio.SocketStream] = found
+            ) -> None:
+                found.append(await anteroom.speaker())
+
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(find)
+                    for _ in range(steps):
+                        await trio.lowlevel.checkpoint()
+                    anteroom.enter(ours[1])
+            assert found[0].socket.fileno() >= 0
+            anteroom.close()
+            for stream in (*theirs, *found):
+                await trio.aclose_forcefully(stream)
