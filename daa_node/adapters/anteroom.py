@@ -64,9 +64,9 @@ class Anteroom:
         if len(self._guests) >= self._capacity:
             self._drop(self._who_goes())
         guest = _Guest(stream, network_of(host), trio.current_time())
-        self._guests[stream] = guest
-        self._held[guest.network] += 1
         self._selector.register(stream.socket.fileno(), selectors.EVENT_READ, guest)
+        self._guests[stream] = guest  # not before: whoever is not watched could never be let go
+        self._held[guest.network] += 1
         self._came.set()
 
     async def speaker(self) -> trio.SocketStream:

@@ -1,9 +1,14 @@
 """Whoever has connected and says nothing gives way, and whoever has something to say is found."""
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
 import trio
 import trio.testing
 
@@ -208,3 +213,15 @@ async def test_whoever_gives_way_while_it_is_listened_to_is_not_served() -> None
             anteroom.close()
             for stream in (*theirs, *found):
                 await trio.aclose_forcefully(stream)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are watched, too")
+async def test_what_the_system_does_not_watch_stays_nowhere(tmp_path: Path) -> None:
+    """No socket is refused so while there is memory; a file is."""
+    anteroom = Anteroom(PLACES, SILENT_S, Familiar())
+    with (tmp_path / "file").open("wb") as file:
+        nothing = SimpleNamespace(getpeername=lambda: ("127.0.0.2", 1), fileno=file.fileno)
+        with pytest.raises(PermissionError):
+            anteroom.enter(cast(trio.SocketStream, SimpleNamespace(socket=nothing)))
+    assert len(anteroom) == 0
+    anteroom.close()
