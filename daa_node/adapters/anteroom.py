@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import trio
 
 from daa_node.adapters.descriptors import Gate
-from daa_node.adapters.waiting_room import Familiar, network_of
+from daa_node.adapters.waiting_room import SHARES, Familiar, network_of
 from daa_node.network.pace import Pace
 
 # Each costs a tenth of a millisecond: a flood of them a twentieth of a core. With 64 places whoever
@@ -37,7 +37,8 @@ class _Guest:
 class Anteroom:
     """Of one door. When it is full, the one goes that came first of the network with most here.
 
-    Networks that are familiar come last to go, and first to be served.
+    Networks that are familiar come last to go, and first to be served; but behind all others while
+    they hold more than their share: one that somebody shares with the operator keeps nobody out.
     """
 
     def __init__(self, capacity: int, silent_s: float, familiar: Familiar) -> None:
@@ -63,9 +64,9 @@ class Anteroom:
         if len(self._guests) >= self._capacity:
             self._drop(self._who_goes())
         guest = _Guest(stream, network_of(host), trio.current_time())
-        self._guests[stream] = guest
-        self._held[guest.network] += 1
         self._selector.register(stream.socket.fileno(), selectors.EVENT_READ, guest)
+        self._guests[stream] = guest  # not before: whoever is not watched could never be let go
+        self._held[guest.network] += 1
         self._came.set()
 
     async def speaker(self) -> trio.SocketStream:
@@ -77,7 +78,7 @@ class Anteroom:
             with trio.move_on_after(LOOK_S):
                 await trio.lowlevel.wait_readable(self._selector.fileno())
             guests: list[_Guest] = [key.data for key, _ in self._selector.select(0)]
-            for guest in sorted(guests, key=lambda guest: guest.network not in self._familiar):
+            for guest in sorted(guests, key=self._standing):
                 if await self._has_spoken(guest):
                     self._forget(guest)
                     return guest.stream
@@ -107,9 +108,14 @@ class Anteroom:
         for guest in [one for one in self._guests.values() if one.came_s <= latest_s]:
             self._drop(guest)
 
+    def _standing(self, guest: _Guest) -> tuple[bool, bool]:
+        """The less, the sooner it is served and the later it goes; see waiting_room."""
+        is_crowd = self._held[guest.network] > self._capacity // SHARES
+        return is_crowd, guest.network not in self._familiar
+
     def _who_goes(self) -> _Guest:
-        def rank(guest: _Guest) -> tuple[bool, int]:
-            return guest.network not in self._familiar, self._held[guest.network]
+        def rank(guest: _Guest) -> tuple[bool, bool, int]:
+            return *self._standing(guest), self._held[guest.network]
 
         return max(self._guests.values(), key=rank)  # the first of equals, which is the oldest
 

@@ -16,6 +16,7 @@ wire format (hashicorp/yamux spec.md, version 0):
 """
 
 from collections.abc import Awaitable, Callable
+from secrets import randbits
 
 import trio
 from libp2p.abc import IMuxedConn, ISecureConn
@@ -52,6 +53,7 @@ BYTES_A_UNIT = 4 * KIB  # of what it held
 FRAME_UNITS = 1
 FLUSH_S = 0.2  # a last word on its way when we close
 KEEPALIVE_S = 15.0
+PING_BITS = 31  # of a number that others send back: nobody takes it for a negative one
 _SWEEP_S = 5.0
 
 
@@ -168,7 +170,8 @@ class YamuxSession(IMuxedConn):
                 raise Violation("takes nothing")
             if now_s - pinged_at_s >= KEEPALIVE_S:
                 pinged_at_s = self._ping_at_s = now_s
-                self._ping_number, self._is_ping_out = (self._ping_number + 1) % 2**32, True
+                # drawn: who could guess it would answer before it has come, and look near
+                self._ping_number, self._is_ping_out = randbits(PING_BITS), True
                 self._writer.owe(PING, SYN, 0, self._ping_number)
             for stream in self.streams.all():
                 if stream.closed and now_s - stream.closed_at_s > LINGER_S:

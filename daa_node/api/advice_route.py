@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from daa_node.advice.of_events import EVENTS
 from daa_node.advice.of_reasons import REFUSALS, VOLUNTEERS
 from daa_node.advice.row import Row
+from daa_node.api.drawn_answers import AdviceTable
 from daa_node.api.replies import told
 from daa_node.api.routes import Asked, Route
 from daa_node.api.tokens import Right
@@ -30,6 +31,7 @@ def advice_route() -> Route:
         "/v1/advice",
         Right.READ,
         answer,
+        tells=AdviceTable,
         meaning="What each event and each reason means, and what to do; empty: nothing.",
     )
 

@@ -104,6 +104,8 @@ class Peer(BaseModel):
     address: str | None
     relayed: bool
     punched: bool
+    dialled: bool | None = Field(description="whether this node has opened a connection with it")
+    websocket: bool | None
     reach: str | None
     role: str | None
     part: str | None
@@ -113,6 +115,7 @@ class Peer(BaseModel):
     view: int | None
     height: int | None
     rtt_ms: float | None
+    speaks: list[int] | None = Field(description="the least and the most version of the protocol")
     clock_off_s: float | None
     checks: dict[str, Any] | None
     calibration: dict[str, Any] | None

@@ -5,6 +5,7 @@ from typing import Any
 
 import trio
 
+from daa_node.api.drawn_answers import Beside
 from daa_node.api.replies import told
 from daa_node.api.routes import Asked, Route
 from daa_node.api.tokens import Right
@@ -37,4 +38,4 @@ def baseline_route(read: Callable[[], Baseline] | None, offload: Offload) -> Rou
         return told({"schema_version": SCHEMA_VERSION, **found})
 
     meaning = "Another run to hold beside this one, from the file that history.baseline names."
-    return Route("GET", "/v1/baseline", Right.READ, answer, meaning=meaning)
+    return Route("GET", "/v1/baseline", Right.READ, answer, tells=Beside, meaning=meaning)

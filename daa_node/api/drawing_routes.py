@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from daa_node.api.drawn_answers import Checkpoints, HourOfRoundTrips, Losses
 from daa_node.api.reading_routes import telling, telling_once
 from daa_node.api.routes import Route
 from daa_node.api.tokens import Right
@@ -31,10 +32,16 @@ def drawing_routes(sources: DrawingSources) -> tuple[Route, ...]:
     mark = sources.newest_round
     round_trips = telling(_versioned(sources.round_trips))
     rows = (
-        ("checkpoints", sources.graph, "The newest checkpoints, and what each stands on."),
+        (
+            "checkpoints",
+            sources.graph,
+            Checkpoints,
+            "The newest checkpoints, and what each stands on.",
+        ),
         (
             "losses",
             sources.losses,
+            Losses,
             "What contributors say that they measured of each of the newest checkpoints.",
         ),
     )
@@ -42,12 +49,14 @@ def drawing_routes(sources: DrawingSources) -> tuple[Route, ...]:
         *(
             Route(
                 *("GET", f"/v1/{name}", Right.READ, telling_once(_versioned(tell), mark)),
+                tells=tells,
                 meaning=meaning,
             )
-            for name, tell, meaning in rows
+            for name, tell, tells, meaning in rows
         ),
         Route(
             *("GET", "/v1/round-trips", Right.READ, round_trips),
+            tells=HourOfRoundTrips,
             meaning="How long round trips to peers took, by the minute, as this node measured.",
         ),
     )

@@ -22,6 +22,7 @@ from daa_node.network.contacts import says_it_never_trains
 from daa_node.network.directory import Directory
 from daa_node.network.paths import Paths
 from daa_node.network.relaying import told_reach
+from daa_node.rounds.history import newest_of
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
 from daa_node.spot_checks.health import Record
@@ -239,7 +240,7 @@ class Handlers:
         # not `asdict`: it copies each name, and takes half a second where a hundred members are
         records = [
             {one.name: getattr(record, one.name) for one in fields(record)}
-            for record in self._runner.history.records
+            for record in newest_of(self._runner.history.records)
         ]
         return {"schema_version": SCHEMA_VERSION, "rounds": records}
 

@@ -26,6 +26,11 @@ class RoundTrips:
             self._counts[at] += 1
             self._sums_s[at] += rtt_s
 
+    def has_any(self, now_s: float) -> bool:
+        """Whether anything was measured in the hour."""
+        self._go_on(now_s)
+        return any(self._counts)
+
     def told_ms(self, now_s: float) -> list[float | None]:
         """The oldest minute first, the one that is under way last; None: nothing was measured."""
         self._go_on(now_s)

@@ -6,7 +6,7 @@ So each node looks at its own held-out loss and says so. Local: floats, and for 
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -22,6 +22,9 @@ from daa_node.rounds.recent_vertices import RecentVertices
 from daa_node.seams import StateRef, Trainer
 
 ROUNDS_LISTED_MAX = 1024  # of `daa-node rounds`; the chain has them all, and a start reads these
+# In JSON 67 bytes each, which with all the rest fit an answer of 16 MiB. Where 128 members sign and
+# contribute, and some copy, a thousand rounds have more: all of them would not be told at all.
+NAMES_LISTED_MAX = 230_000
 # A step of honest contributions loses a little now and then, and less the lower the loss is.
 JUMP_FACTOR = 1.5
 JUMP_NATS = 0.1
@@ -79,6 +82,17 @@ class RoundRecord:
     voided: tuple[str, ...]  # those not merged: another's copy, or a trainer's where few came
     bytes_sent: int
     wall_s: float
+
+
+def newest_of(records: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
+    """As many of the newest as name NAMES_LISTED_MAX nodes together, the newest last."""
+    names = 0
+    for at in reversed(range(len(records))):
+        one = records[at]
+        names += len(one.certified_by) + len(one.contributors) + len(one.voided)
+        if names > NAMES_LISTED_MAX:
+            return records[at + 1 :]
+    return records
 
 
 class History:

@@ -93,6 +93,11 @@ export interface Peer {
   readonly last_seen_s: number;
 }
 
+/** By the chain: anybody else may connect, under ever new names. */
+export function isMember({ part }: Peer): boolean {
+  return part !== null && part !== "observer";
+}
+
 export interface RoundRecord {
   readonly height: number;
   readonly training_round: number;

@@ -1,6 +1,6 @@
 /** What happens now, and why: one sentence of each, from the newest that the page has heard. */
 
-import { textIn, type Status } from "./facts";
+import { isMember, textIn, type Status } from "./facts";
 import { underWay, type State } from "./state";
 import { stepsOf, type Walk } from "./walks";
 import { count, seconds, sentence } from "./words";
@@ -126,8 +126,8 @@ function becauseOf(status: Status, otherwise: string): string {
 /** Contributors within reach whose contribution to this round is not acknowledged yet. */
 export function waitedFor({ status, peers }: State, walk: Walk): string[] {
   if (status === null || walk.setS !== null) return [];
-  const others = (peers ?? []).filter(({ connected, part, never_trains: never }) => connected
-    && part !== null && part !== "observer" && never !== true);
+  const others = (peers ?? []).filter((peer) => peer.connected && isMember(peer)
+    && peer.never_trains !== true);
   const serves = status.phase === "serving" || status.never_trains === true;
   const own = serves ? [] : [status.node_id];
   const expected = [...own, ...others.flatMap(({ node_id }) => node_id ?? [])];

@@ -6,7 +6,7 @@
 
 import { Card, Empty } from "./card";
 import { WAY_WORDS } from "./drawings/star";
-import type { Peer } from "./facts";
+import { isMember, type Peer } from "./facts";
 import type { Gone, State } from "./state";
 import { wayOf } from "./topology";
 import { count, milliseconds, NOTHING, seconds, short } from "./words";
@@ -22,7 +22,6 @@ export function rowsOf(peers: readonly Peer[]): { members: Peer[]; others: Peer[
     (a, b) => Number(b.connected) - Number(a.connected)
       || (a.node_id ?? a.peer_id).localeCompare(b.node_id ?? b.peer_id),
   );
-  const isMember = ({ part }: Peer): boolean => part !== null && part !== "observer";
   return {
     members: sorted.filter(isMember),
     others: sorted.filter((peer) => !isMember(peer)).slice(0, OTHERS_SHOWN_MAX),

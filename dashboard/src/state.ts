@@ -4,13 +4,13 @@ import type {
   Baseline, Contributed, Graph, Losses, Members, Peer, RoundRecord, RoundTrips, Settings, Status,
   Told,
 } from "./facts";
-import { numberIn, textIn } from "./facts";
+import { isMember, numberIn, textIn } from "./facts";
 import { withDecision, type DecisionLine } from "./decisions";
 import { walked, type Walk } from "./walks";
 
 export const EVENTS_MAX = 500;
 export const GONE_MAX = 1_000; // strangers come and go as they like
-export const LOSSES_MAX = 5_000; // points of a curve; a screen has fewer pixels
+export const ROUNDS_MAX = 1_024; // as many as the daemon tells of
 
 /** How the page stands with its daemon. */
 export type Link =
@@ -58,22 +58,28 @@ export function heard(state: State, event: Told): State {
     events: [...state.events.slice(1 - EVENTS_MAX), event],
     walks: walked(state.walks, event),
     decisions: withDecision(state.decisions, event),
-    gone: leftOrCame(state.gone, event),
+    gone: leftOrCame(state.gone, event, state.peers ?? []),
     peers: state.peers === null ? null : withPeer(state.peers, event),
     rounds: event.name === "round_finalized" ? withRound(state.rounds, event) : state.rounds,
     status: state.status === null ? null : quickly(state.status, event),
   };
 }
 
-function leftOrCame(gone: State["gone"], event: Told): State["gone"] {
+function leftOrCame(gone: State["gone"], event: Told, peers: readonly Peer[]): State["gone"] {
   if (event.name !== "peer_left" && event.name !== "peer_joined") return gone;
   const next = new Map(gone);
   const peerId = textIn(event, "peer_id");
+  next.delete(peerId);
   if (event.name === "peer_left") next.set(peerId, { why: textIn(event, "reason"), atS: event.ts });
-  else next.delete(peerId);
-  const [oldest] = next.keys();
-  if (next.size > GONE_MAX && oldest !== undefined) next.delete(oldest);
+  if (next.size > GONE_MAX) next.delete(oldestOf(next, peers));
   return next;
+}
+
+/** A stranger, if there is one: why a member has left is not forgotten for those. */
+function oldestOf(gone: State["gone"], peers: readonly Peer[]): string {
+  const members = new Set(peers.filter(isMember).map(({ peer_id: id }) => id));
+  const names = [...gone.keys()];
+  return names.find((id) => !members.has(id)) ?? names[0] ?? "";
 }
 
 /** Who has left or come is shown so before the daemon is asked, which may take it two seconds. */
@@ -122,7 +128,7 @@ function withRound(rounds: readonly RoundRecord[], event: Told): readonly RoundR
     bytes_sent: numberIn(event, "bytes_sent") ?? 0,
     wall_s: numberIn(event, "wall_s") ?? 0,
   };
-  return [...rounds, record];
+  return [...rounds.slice(1 - ROUNDS_MAX), record];
 }
 
 /** Whether its certificate and contributors are still to be asked for. */

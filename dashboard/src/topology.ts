@@ -3,7 +3,7 @@
 import type { Bounds } from "./drawings/heat";
 import type { HeatRow } from "./drawings/heat_map";
 import type { Neighbour, Way } from "./drawings/star";
-import type { Peer, RoundTrips } from "./facts";
+import { isMember, type Peer, type RoundTrips } from "./facts";
 import { clock, count, milliseconds, short } from "./words";
 
 /** Milliseconds: a machine or a house, a city, a country, a continent, an ocean, and worse. */
@@ -16,10 +16,6 @@ export function wayOf(peer: Peer): Way {
   if (peer.relayed) return "relayed";
   const isInward = peer.dialled === false || (peer.dialled == null && peer.reach === "dials out");
   return isInward ? "inward" : "direct";
-}
-
-function isMember({ part }: Peer): boolean {
-  return part !== null && part !== "observer";
 }
 
 /** Members first; strangers that have gone are not drawn. */

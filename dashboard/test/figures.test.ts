@@ -4,7 +4,7 @@ import { sharesOf, sharesTold, whyNoHistory } from "../src/contributions";
 import { curveOf, curveWords, POINTS_MAX } from "../src/curve";
 import { fieldsOf } from "../src/log_card";
 import { OTHERS_SHOWN_MAX, rowsOf } from "../src/peers_card";
-import { EVENTS_MAX, GONE_MAX, heard } from "../src/state";
+import { EVENTS_MAX, GONE_MAX, heard, ROUNDS_MAX } from "../src/state";
 import { bytes, seconds, sentence } from "../src/words";
 import { ME, OTHERS, peer, record, state, told } from "./told";
 
@@ -64,6 +64,14 @@ describe("the curve", () => {
     expect(after.rounds.map(({ height }) => height)).toEqual([2, 3]);
     expect(after.status).toMatchObject({ height: 3, loss_nats: 2.25 });
   });
+
+  it("keeps no more rounds than the daemon tells of, though nobody looks at it for days", () => {
+    const events = Array.from({ length: ROUNDS_MAX + 20 }, (_, at) => (
+      told("round_finalized", at, { round: at, height: at, loss_nats: 2 })));
+    const { rounds } = events.reduce(heard, state());
+    expect(rounds.length).toBe(ROUNDS_MAX);
+    expect(rounds.at(-1)?.height).toBe(ROUNDS_MAX + 19);
+  });
 });
 
 describe("the daemon's clock", () => {
@@ -103,6 +111,16 @@ describe("the nodes", () => {
       told("peer_left", at, { peer_id: `peer ${at}`, reason: "left" })));
     const { gone } = many.reduce(heard, state());
     expect([gone.size, gone.has("peer 19"), gone.has("peer 20")]).toEqual([GONE_MAX, false, true]);
+  });
+
+  it("and are members are not forgotten for strangers who come and go", () => {
+    const member = peer(OTHERS[0]!);
+    const left = (peerId: string, reason: string) => (
+      told("peer_left", 5, { peer_id: peerId, reason }));
+    const crowd = Array.from({ length: GONE_MAX + 20 }, (_, at) => left(`peer ${at}`, "left"));
+    const before = state({ peers: [member, peer(OTHERS[1]!, { part: "observer" })] });
+    const { gone } = [left(member.peer_id, "killed"), ...crowd].reduce(heard, before);
+    expect([gone.size, gone.get(member.peer_id)?.why]).toEqual([GONE_MAX, "killed"]);
   });
 });
 

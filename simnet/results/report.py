@@ -83,7 +83,8 @@ def page_of(story: dict[str, Any], drawn: Drawn) -> str:
             f"style-src '{_source(drawn.style)}'; img-src data:; base-uri 'none'; "
             "form-action 'none'"
         ),
-        title=escape(str(story["scenario"])),
+        # half a character, which JSON may hold, would keep the page from being written
+        title=escape(str(story["scenario"])).encode("ascii", "xmlcharrefreplace").decode(),
         style=drawn.style,
         script=drawn.script,
         # no end of its own element, and no begin of a comment, lies in it

@@ -6,13 +6,13 @@ Times are whole milliseconds of virtual time. A column of marks is a list a fiel
 """
 
 import json
+import shlex
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from simnet.checks.outcome import ROUTERS, SCENARIO_FILE
@@ -77,9 +77,15 @@ def story_of(folder: Path) -> dict[str, Any]:
         "routers": [_router(row) for row in outcome["facts"].get(ROUTERS, ())],
         "measured": [[name, json.dumps(fact)] for name, fact in outcome["facts"].items()],
         "file": path.read_text(encoding="utf-8"),
-        "again": f"simnet run {quote(str(path))} --seed {outcome['seed']} "
-        f"--fidelity {outcome['fidelity']}",
+        "again": _again(path, outcome),
     }
+
+
+def _again(path: Path, outcome: Event) -> str:
+    """For a shell, whatever stands in a file that somebody else has sent."""
+    values = {"--seed": outcome["seed"], "--fidelity": outcome["fidelity"]}
+    given = [str(word) for option in values.items() for word in option]
+    return shlex.join(["simnet", "run", str(path), *given])
 
 
 def _trace(folder: Path) -> Trace:

@@ -67,11 +67,11 @@ const FINAL_Y = 9;
 const VOTES_APART = 1, FINALS_APART = 2; // pixels; what lies closer covers each other
 
 export function voteTone(kind: string): keyof typeof TICKS {
-  return kind in TICKS ? kind as keyof typeof TICKS : "vote";
+  return Object.hasOwn(TICKS, kind) ? kind as keyof typeof TICKS : "vote";
 }
 
 export function finalTone(payload: string): Tone {
-  return payload in FORMS ? payload as Tone : "final";
+  return Object.hasOwn(FORMS, payload) ? payload as Tone : "final";
 }
 
 /** Of the lane in that row; `faults` are those of its node. */

@@ -44,6 +44,17 @@ describe("a lane", () => {
     expect(boxes("vote", shapes)).toHaveLength(1);
   });
 
+  it("takes no word for a kind of its own that is a name of all objects", () => {
+    const kind = ["constructor", "__proto__", "toString"];
+    const lane = laneOf({
+      votes: { at: [10, 20, 30], view: [1, 1, 1], kind },
+      finals: { at: [10, 20, 30], height: [1, 2, 3], payload: kind },
+    });
+    const { boxes: ticks, marks } = shapesOf(lane, 0, [], SPAN, WIDTH);
+    expect(ticks.map(({ tone }) => tone)).toEqual(["vote", "vote", "vote"]);
+    expect(marks.map(({ tone }) => tone)).toEqual(["final", "final", "final"]);
+  });
+
   it("marks each final block by a form of its payload", () => {
     const lane = laneOf({
       finals: { at: [100, 200, 300], height: [1, 2, 3], payload: ["set", "abort", "odd"] },

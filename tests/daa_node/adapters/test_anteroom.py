@@ -1,15 +1,20 @@
 """Whoever has connected and says nothing gives way, and whoever has something to say is found."""
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
 import trio
 import trio.testing
 
 from daa_node.adapters.anteroom import ACCEPTS_PER_S, LOOK_S, Anteroom, serve_who_speaks
 from daa_node.adapters.descriptors import Gate, Shortage
-from daa_node.adapters.waiting_room import Familiar
+from daa_node.adapters.waiting_room import SHARES, Familiar
 from tests.daa_node.adapters.http_asking import connected
 
 PLACES, SILENT_S = 4, 5.0
@@ -73,6 +78,7 @@ async def test_a_silent_crowd_takes_no_turn_of_whoever_speaks(
         for stream in crowd:
             await trio.aclose_forcefully(stream)
         await subject.until_here(0)  # nobody of them is left behind, and none took a turn
+        assert not subject.anteroom._held  # nor the name of where they came from
         late = await subject.come()
         await late.send_all(b"too")
         while len(subject.words) < 2:
@@ -116,6 +122,29 @@ async def test_whoever_comes_from_a_familiar_address_stays_and_is_served_first(
         assert subject.words == [b"first", b"second", b"known"]
 
 
+async def test_a_crowd_from_a_familiar_address_keeps_nobody_else_out(
+    mock_clock: trio.testing.MockClock,  # it stands: two are served at once
+) -> None:
+    async with served(places=2 * SHARES) as subject:
+        for word in (b"first", b"second"):
+            stream = await subject.come("127.0.0.2")
+            await stream.send_all(word)
+            while word not in subject.words:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        crowd = [await subject.come("127.0.0.9") for _ in range(2 * SHARES)]
+        alone = await subject.come("127.0.0.3")
+        crowd += [await subject.come("127.0.0.9") for _ in range(2 * SHARES)]
+        await subject.until_here(2 * SHARES)
+        for stream in crowd[-SHARES:]:
+            await stream.send_all(b"of a crowd")
+        await alone.send_all(b"alone")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        mock_clock.jump(1.0)  # one turn
+        while len(subject.words) < 3:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert subject.words == [b"first", b"second", b"alone"]
+
+
 async def test_whoever_is_silent_for_long_goes_also_where_there_is_room(
     mock_clock: trio.testing.MockClock,
 ) -> None:
@@ -153,3 +182,46 @@ async def test_when_it_is_closed_everybody_is_shown_out_and_it_can_be_entered_ag
         await subject.until_here(1)
     assert await is_shown_out(stream)
     assert len(subject.anteroom) == 0
+
+
+async def test_whoever_gives_way_while_it_is_listened_to_is_not_served() -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    async with listener:
+        for steps in range(8):  # of other tasks, before the next one comes
+            anteroom, found = Anteroom(1, SILENT_S, Familiar()), list[trio.SocketStream]()
+            ours, theirs = list[trio.SocketStream](), list[trio.SocketStream]()
+            for _ in range(2):
+                theirs.append(await connected(port))
+                await theirs[-1].send_all(b"here")
+                ours.append(await listener.accept())
+                await trio.lowlevel.wait_readable(ours[-1].socket)
+            anteroom.enter(ours[0])
+
+            async def find(
+                anteroom: Anteroom = anteroom, found: list[trio.SocketStream] = found
+            ) -> None:
+                found.append(await anteroom.speaker())
+
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(find)
+                    for _ in range(steps):
+                        await trio.lowlevel.checkpoint()
+                    anteroom.enter(ours[1])
+            assert found[0].socket.fileno() >= 0
+            anteroom.close()
+            for stream in (*theirs, *found):
+                await trio.aclose_forcefully(stream)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are watched, too")
+async def test_what_the_system_does_not_watch_stays_nowhere(tmp_path: Path) -> None:
+    """No socket is refused so while there is memory; a file is."""
+    anteroom = Anteroom(PLACES, SILENT_S, Familiar())
+    with (tmp_path / "file").open("wb") as file:
+        nothing = SimpleNamespace(getpeername=lambda: ("127.0.0.2", 1), fileno=file.fileno)
+        with pytest.raises(PermissionError):
+            anteroom.enter(cast(trio.SocketStream, SimpleNamespace(socket=nothing)))
+    assert len(anteroom) == 0
+    anteroom.close()

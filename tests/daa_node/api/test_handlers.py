@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daa_consensus.bft.limits import Limits
-from daa_consensus.committee import STAKE_MAX, Committee, Validator
+from daa_consensus.committee import STAKE_MAX, VALIDATORS_MAX, Committee, Validator
 from daa_consensus.membership import Membership
 from daa_consensus.operations import Operation, decode_operation
 from daa_consensus.votes import Signed, Statement
@@ -23,8 +23,9 @@ from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.agreement.messages import Asked, Message, Position, decode_message, encode_message
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
+from daa_node.api.answers import Peers
 from daa_node.api.handlers import Handlers, Identity, Live
-from daa_node.api.replies import told
+from daa_node.api.replies import as_json, told
 from daa_node.checkpoints.quota import Level, Standing
 from daa_node.contributors.views import View
 from daa_node.errors import NodeError, PeerFault, UserError
@@ -33,11 +34,13 @@ from daa_node.identity.validators import Validators
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog, as_line
-from daa_node.rounds.history import LossWatch, RoundRecord
+from daa_node.rounds.history import ROUNDS_LISTED_MAX, LossWatch, RoundRecord
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
 from daa_node.spot_checks.health import Record
+from daa_node.wire.protocols import OURS
 from tests.daa_node.agreement.memory_disk import Disk
+from tests.daa_node.api.strict_json import strict_json
 
 CHAIN = ChainId(b"c" * 32)
 KEYS = sorted((NodeKeys.from_seed(bytes([i])) for i in range(4)), key=lambda k: k.node_id)
@@ -108,17 +111,19 @@ class Daemon:
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[ROUND])
+        self.history = history
         self.scrub = SimpleNamespace(found=(), mended=())
         snapshots = SimpleNamespace(scrub=self.scrub, quota=Standing(5, 2, 10, Level.NEAR))
         runner = SimpleNamespace(
             newest=vertex, round=0, history=history, snapshots=snapshots, contributes=True
         )
+        self.directory = Directory(trio.current_time, {}, EventLog(lambda: 0))
         identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)
         self.commands = Handlers(
             identity,
             self._live(),
             cast(JobRunner, runner),
-            Directory(trio.current_time, {}, EventLog(lambda: 0)),
+            self.directory,
             cast(Transport, transport),
             self.membership_requests,
         ).by_command()
@@ -180,6 +185,31 @@ class Daemon:
             encoded = canonical.encode(["membership", epoch, action, pairs])
             assert chain == CHAIN
             assert decode_operation(encoded).request.statement(CHAIN) == signed.statement
+
+
+async def test_the_rounds_of_a_crowd_that_signs_and_copies_fit_an_answer() -> None:
+    names = tuple(number.to_bytes(32, "big").hex() for number in range(VALIDATORS_MAX))
+    crowd = [
+        RoundRecord(height, height, names[0], 2.5, names, names, names[:42], 10**12, 1234.567890)
+        for height in range(ROUNDS_LISTED_MAX)
+    ]
+    daemon = Daemon(KEYS[0])
+    daemon.history.records[:] = crowd
+    answer = await daemon.commands["rounds"]({})
+    assert answer["rounds"][-1]["height"] == ROUNDS_LISTED_MAX - 1
+    assert len(answer["rounds"]) > ROUNDS_LISTED_MAX // 2
+    assert told(answer).status == 200
+    hundred = [replace(one, certified_by=names[:100], contributors=names[:100]) for one in crowd]
+    daemon.history.records[:] = [replace(one, voided=()) for one in hundred]
+    assert len((await daemon.commands["rounds"]({}))["rounds"]) == ROUNDS_LISTED_MAX
+
+
+async def test_a_peer_is_told_as_the_api_describes_it() -> None:
+    daemon = Daemon(KEYS[0])
+    daemon.directory.saw(KEYS[1].peer_id, 3, 0.020, 0.5, OURS)
+    answer = strict_json(as_json(await daemon.commands["peers"]({})))
+    (peer,) = Peers.model_validate(answer, strict=True).peers
+    assert (peer.rtt_ms, peer.speaks, peer.dialled) == (20.0, [OURS.least, OURS.most], None)
 
 
 async def run(daemon: Daemon, command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:

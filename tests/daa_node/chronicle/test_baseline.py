@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daa_node.chronicle.baseline import ROUNDS_TOLD_MAX, baseline_in
+from daa_node.chronicle.baseline import NAME_CHARACTERS_MAX, ROUNDS_TOLD_MAX, baseline_in
 from daa_node.errors import UserError
 
 FILE = "naive.json"
@@ -58,6 +58,7 @@ def test_a_run_of_simnet_says_which_it_was_and_how_much_of_its_work_counted() ->
         text(rounds=[]),
         text(rounds=[1, None, {}]),
         text(rounds=[row(1, "2"), row(True), row(2, loss_nats=None)]),
+        text(rounds=[row(1, True), row(2, loss_nats=True)]),
         b'{"rounds":[{"height":1,"wall_s":NaN,"loss_nats":1}]}',
         b'{"rounds":[{"height":1,"wall_s":1,"loss_nats":Infinity}]}',
         b'{"rounds":[{"height":1,"wall_s":1,"loss_nats":1' + b"0" * 400 + b"}]}",
@@ -68,6 +69,12 @@ def test_a_run_of_simnet_says_which_it_was_and_how_much_of_its_work_counted() ->
 def test_what_is_no_such_answer_is_refused_with_the_files_name(wrong: bytes) -> None:
     with pytest.raises(UserError, match=FILE):
         baseline_in(wrong, FILE)
+
+
+def test_a_long_name_is_cut() -> None:
+    facts = {"round_s": [3.0], "losses": [1.2]}
+    found = baseline_in(text(scenario="<b>" * 1_000, seed=7, facts=facts), FILE)
+    assert found.name == ("<b>" * 1_000)[:NAME_CHARACTERS_MAX]
 
 
 def test_of_a_long_run_evenly_many_rounds_are_told_and_the_newest_is_one_of_them() -> None:

@@ -23,6 +23,7 @@ def test_minutes_without_a_measure_are_gaps_and_an_hour_later_nothing_is_left() 
     assert len(told) == MINUTES_KEPT
     assert [told[-13], told[-3]] == [10.0, 20.0]
     assert [each for each in told if each is not None] == [10.0, 20.0]
+    assert [trips.has_any(6_000.0 + minutes * 60) for minutes in (69, 70)] == [True, False]
     assert set(trips.told_ms(6_000.0 + 200 * 60)) == {None}
 
 

@@ -1,11 +1,22 @@
 """What a drawing is told of the newest vertices: it is bounded, and says what each has said."""
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import cast
 
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import NodeId
-from daa_node.rounds.recent_vertices import NODES_TOLD_MAX, VERTICES_KEPT, RecentVertices
+from daa_dag.ids import NodeId, VertexId
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.observability.events import EventLog
+from daa_node.rounds.history import History
+from daa_node.rounds.recent_vertices import (
+    NAMES_TOLD_MAX,
+    NODES_TOLD_MAX,
+    VERTICES_KEPT,
+    RecentVertices,
+)
+from daa_node.seams import Trainer
 from tests.daa_node.rounds.test_end import with_losses
 from tests.daa_node.rounds.test_plan import ALICE, BOB, CAROL, PARENT, contributor
 
@@ -94,6 +105,43 @@ def test_what_was_convicted_before_the_oldest_that_is_kept_is_no_news() -> None:
     vertex = replace(with_losses(2_000_000), excluded=(BOB,))
     told = recent(*[vertex] * (VERTICES_KEPT + 1)).graph_told()["vertices"]
     assert [row["newly_convicted"] for row in told] == [[]] * VERTICES_KEPT
+
+
+def test_of_many_who_are_convicted_at_once_a_few_are_named() -> None:
+    vertex = with_losses(2_000_000)
+    told = recent(vertex, replace(vertex, excluded=tuple(crowd(100)))).graph_told()["vertices"]
+    assert len(told[1]["newly_convicted"]) == NAMES_TOLD_MAX
+
+
+class Chain:
+    """A store of a few vertices, each above the one before."""
+
+    def __init__(self, *vertices: Vertex) -> None:
+        self._vertices = {vertex.vertex_id: vertex for vertex in vertices}
+        self.heights = self
+
+    def __len__(self) -> int:
+        return len(self._vertices)
+
+    async def ids(self, begin: int) -> AsyncIterator[VertexId]:
+        for vertex_id in list(self._vertices)[begin:]:
+            yield vertex_id
+
+    async def vertex(self, vertex_id: VertexId) -> Vertex | None:
+        return self._vertices.get(vertex_id)
+
+    async def exec_certificate(self, _vertex_id: VertexId) -> None:
+        return None
+
+
+async def test_after_a_gap_was_crossed_each_vertex_stands_there_once() -> None:
+    vertices = [replace(with_losses(2_000_000), height=height) for height in range(1, 4)]
+    chain = cast(ChainStore, Chain(*vertices))
+    history = History(chain, cast(Trainer, None), EventLog(lambda: 0))
+    history.add(vertices[0], None)
+    await history.recall_anew(vertices[2])
+    assert [one["height"] for one in history.recent.graph_told()["vertices"]] == [1, 2, 3]
+    assert [record.height for record in history.records] == [1, 2, 3]
 
 
 def test_nothing_is_told_of_no_vertex() -> None:

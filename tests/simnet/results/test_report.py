@@ -33,13 +33,15 @@ def test_the_page_has_the_whole_story_as_data(tmp_path: Path) -> None:
 
 
 def test_nothing_that_a_run_says_becomes_markup(tmp_path: Path) -> None:
-    evil = "</script><script>alert(1)</script><!-- \u2028 & '\""
+    evil = "</script><script>alert(1)</script><!-- \u2028 \ud800 \u00e9 & '\""
     story = story_of(keep(tmp_path / "run")) | {"scenario": evil}
     page = page_of(story, DRAWN)
     assert told_in(page)["scenario"] == evil
     assert page.count("<script") == 2
     assert "<!--" not in page
     assert "alert(1)</title>" not in page
+    assert "&#233;" in page
+    assert page.encode()
 
 
 def test_the_policy_names_the_script_and_the_style_that_stand_there_and_no_other(

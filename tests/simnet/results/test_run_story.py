@@ -1,8 +1,10 @@
 """What a page of a run is told: every lane, fault and broken invariant, and when."""
 
+import json
+import shlex
 from pathlib import Path
 
-from simnet.checks.outcome import TRACE_FILE
+from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE
 from simnet.results.run_story import LANES_MAX, MARKS_A_LANE_MAX, NODES_MAX, ROUNDS_MAX, story_of
 from simnet.world.determinism import FAULT, ROUND, VIEW, Trace
 from simnet.world.links import NS
@@ -125,3 +127,15 @@ def test_a_loss_that_is_no_number_is_none(tmp_path: Path) -> None:
     story = story_of(folder)
     assert story["lanes"][2]["losses"]["nats"] == [2.5]
     assert [row["height"] for row in story["rounds"]] == [1, 2]
+
+
+def test_the_command_that_runs_it_again_is_one_command_whatever_the_files_say(
+    tmp_path: Path,
+) -> None:
+    folder = keep(tmp_path / "a run; of mine")
+    told = json.loads((folder / OUTCOME_FILE).read_text())
+    evil = "light; $(touch here)"
+    (folder / OUTCOME_FILE).write_text(json.dumps(told | {"fidelity": evil}))
+    words = shlex.split(story_of(folder)["again"])
+    path = str(folder / SCENARIO_FILE)
+    assert words == ["simnet", "run", path, "--seed", "3", "--fidelity", evil]
