@@ -1,13 +1,15 @@
 """Runs side by side: two that were kept, or all of a comparison."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from daa_node.errors import UserError
 from simnet.checks.outcome import OUTCOME_FILE, SCHEMA_VERSION, Outcome
-from simnet.results.compare import LOSS_THEN
+from simnet.checks.training_books import Stage
+from simnet.results.compare import FIGURES, LOSS_THEN
 from simnet.results.kept_comparison import (
     COMPARISON_FILE,
     KeptComparison,
@@ -19,6 +21,8 @@ from simnet.results.kept_comparison import (
 from simnet.results.run_files import outcome_of
 from simnet.results.sides import POINTS_MAX, SIDES_MAX, first_run, sides_of, sides_of_two
 from tests.simnet.results.kept_run import keep
+
+PAGE_WORDS = Path(__file__).parents[3] / "dashboard/src/report/sides.ts"
 
 
 def comparison(folder: Path) -> KeptComparison:
@@ -87,6 +91,12 @@ def test_a_class_that_one_side_does_not_have_is_told_of_the_other(tmp_path: Path
     (other / OUTCOME_FILE).write_text(json.dumps(told))
     shares = {"training": 0.5, "waiting": 0.5}
     assert sides_of_two(one, other)["times"] == [{"group": "node", "sides": [shares, None]}]
+
+
+def test_the_page_has_words_for_each_figure_and_each_part_of_the_time() -> None:
+    words = PAGE_WORDS.read_text(encoding="utf-8")
+    keys = set(re.findall(r'[{ ]"?([a-z_]+(?:, same time)?)"?: ["0-9]', words))
+    assert {*FIGURES, LOSS_THEN, *(str(stage) for stage in Stage)} - keys == set()
 
 
 def test_values_of_another_factor_are_named_by_it(tmp_path: Path) -> None:
