@@ -11,6 +11,11 @@ DISKS: tuple[Row, ...] = (
         "The history of rounds cannot be read or written. Training does not depend on it",
         "Look at the room and the errors of that disk (`df -h`, `dmesg`), and ask again",
     ),
+    Row(
+        "history.baseline: ",
+        "The other run, which config.yaml names to compare with, cannot be read",
+        "Look at that file and whose it is (`ls -l`), or name another one in config.yaml",
+    ),
     Row("is only being begun", "The history of rounds is made just now", "Ask again in a minute"),
     # Files of other kinds
     Row(

@@ -40,8 +40,8 @@ MESSAGES: tuple[Row, ...] = (
     ),
     Row(
         "was written by a newer daa-node",
-        "This program is older than the one that wrote it. Nothing in the directory was changed",
-        "Install the version that wrote it, or a newer one",
+        "This program is older than the one that wrote it",
+        "Install the version that wrote it, or a newer one. Nothing in the directory was changed",
     ),
     Row(
         "there is no node in",

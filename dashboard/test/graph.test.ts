@@ -50,6 +50,18 @@ describe("what is drawn", () => {
   });
 });
 
+describe("the first checkpoint of all", () => {
+  it("is nobody's contribution, and no quarrel is about it", () => {
+    const copy = told("copy_found", 1, { round: 1, author: ANNE });
+    const [genesis, first] = checkpointsOf(state({
+      graph: graph(vertex(0, { training_round: 1 }), vertex(1, { voided: 2 })), events: [copy],
+    }));
+    expect(genesis).toMatchObject({ contributions: null, disputes: [], left: 0 });
+    expect(first).toMatchObject({ contributions: 4, left: 2 });
+    expect(first?.disputes).toHaveLength(1);
+  });
+});
+
 describe("the step under way", () => {
   const drawn = (...names: string[]) => checkpointsOf(state({
     graph: graph(vertex(1), vertex(2)), walks: walkOf("round_started", ...names),

@@ -108,7 +108,8 @@ const doomed = await at("member", {
 });
 
 // looked for in the page itself: what a question of ours takes is no part of it
-const red = page.evaluate((id) => new Promise((resolve) => {
+const red = page.evaluate(([id, patienceMs]) => new Promise((resolve, reject) => {
+  setTimeout(() => reject(new Error("nobody has turned red")), patienceMs);
   const look = () => {
     const row = [...document.querySelectorAll("#nodes tbody tr.gone")].find(
       (each) => each.querySelector("code").title === id);
@@ -129,7 +130,7 @@ const red = page.evaluate((id) => new Promise((resolve) => {
   changes.observe(document.querySelector("#nodes"), {
     subtree: true, childList: true, attributes: true, characterData: true,
   });
-}), doomed);
+}), [doomed, PATIENCE_MS]);
 await at("watching", { doomed });
 const gone = await red;
 await goesOn();

@@ -33,6 +33,8 @@ describe("who is drawn", () => {
   it("are as many as can be told apart", () => {
     const many = Array.from({ length: 300 }, (_, at) => peer(`${at}`.padStart(64, "0")));
     expect(neighboursOf(many)).toHaveLength(DRAWN_MAX);
+    const crowd = many.map((each) => ({ ...each, part: "observer" }));
+    expect(neighboursOf([...crowd, peer(ANNE)])[0]?.name).toBe(ANNE.slice(0, 8));
   });
 
   it("are told in words, each way by its number", () => {

@@ -23,6 +23,8 @@ describe("peers", () => {
     const places = placed(Array.from({ length: 60 }, (_, at) => ({ key: `${at}`, rttMs: 10 })));
     const angles = new Set(places.map(({ x, y }) => Math.atan2(y, x).toFixed(4)));
     expect(angles.size).toBe(60);
+    const isOnNames = ({ x, y }: { x: number; y: number }) => Math.abs(x) < 1e-6 && y < 0;
+    expect(places.filter(isOnNames)).toEqual([]);
     for (const { x, y } of places) expect(Math.hypot(x, y)).toBeCloseTo(radiusOf(10));
   });
 });

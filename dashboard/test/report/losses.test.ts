@@ -39,6 +39,13 @@ describe("the loss of each node", () => {
     expect(heat?.rows.map(({ values }) => values)).toEqual([[3, 2], [null, 2]]);
   });
 
+  it("has colours from the lowest to the highest, and words with both", () => {
+    const heat = heatOf([lane(0, [8, 2]), lane(1, [5, 4])]);
+    expect(heat?.bounds).toEqual([3, 4, 5, 6, 7]);
+    expect(heat?.words).toBe("Held-out loss of 2 nodes by height: 8.0000 at the highest, 2.0000 "
+      + "at the lowest.");
+  });
+
   it("is there for many heights, and for one", () => {
     const heat = heatOf([lane(0, Array.from({ length: 1_000 }, (_, at) => at))]);
     expect(heat?.columns.length).toBeLessThanOrEqual(48);

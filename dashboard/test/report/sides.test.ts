@@ -68,6 +68,12 @@ describe("the time of a class", () => {
     expect(row?.shares.reduce((sum, share) => sum + share, 0)).toBeCloseTo(1);
     expect(row?.shares[2]).toBeCloseTo(0.2);
   });
+
+  it("has all that is no work of the node's in the last part, also what is new", () => {
+    const away = { catching_up: 0.125, paused: 0.25, down: 0.125, something_new: 0.5 };
+    const [row] = timesRows({ ...SIDES, times: [{ group: "slow", sides: [away, null] }] });
+    expect(row?.shares).toEqual([0, 0, 0, 1]);
+  });
 });
 
 describe("curves side by side", () => {

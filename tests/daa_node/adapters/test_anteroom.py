@@ -100,6 +100,23 @@ async def test_of_the_address_with_most_here_the_first_that_came_goes(
         assert len(subject.anteroom) == PLACES - 1
 
 
+async def test_who_has_come_and_gone_counts_no_more_and_gives_its_place_to_the_next() -> None:
+    async with served(per_s=100.0) as subject:
+        with trio.fail_after(30):
+            for number in range(PLACES + 1):
+                visitor = await subject.come("127.0.0.2")
+                await visitor.send_all(b"%d" % number)
+                assert await is_shown_out(visitor)
+            assert subject.words == [b"%d" % number for number in range(PLACES + 1)]
+            alone = await subject.come("127.0.0.2")
+            await subject.until_here(1)
+            crowd = [await subject.come("127.0.0.3") for _ in range(PLACES)]
+            assert await is_shown_out(crowd[0])
+            await alone.send_all(b"still here")
+            assert await is_shown_out(alone)
+        assert subject.words[-1] == b"still here"
+
+
 async def test_whoever_comes_from_a_familiar_address_stays_and_is_served_first(
     mock_clock: trio.testing.MockClock,  # it stands: two are served at once
 ) -> None:

@@ -306,6 +306,15 @@ async def test_five_hundred_idle_connections_hold_no_more_than_their_places_and_
         nursery.cancel_scope.cancel()
 
 
+async def test_whoever_has_shown_no_token_is_not_familiar_whatever_it_was_answered() -> None:
+    async with opened() as subject:
+        for head, status, is_familiar in ((b"", b"401", False), (TOKEN, b"200", True)):
+            assert (await subject.ask(subject.get("/livez", head=head))).split()[1] == b"200"
+            assert ("127.0.0.1" in subject.door._familiar) is is_familiar
+            assert (await subject.ask(subject.get(head=head))).split()[1] == status
+            assert ("127.0.0.1" in subject.door._familiar) is is_familiar
+
+
 async def test_whoever_has_shown_a_token_is_answered_before_a_crowd_that_speaks(
     mock_clock: trio.testing.MockClock,  # it stands: after the first hundred nobody has a turn
 ) -> None:

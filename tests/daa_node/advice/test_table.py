@@ -11,6 +11,7 @@ from daa_node.advice.of_reasons import OF_OTHERS, REFUSALS, VOLUNTEERS
 from daa_node.advice.row import NOTHING, Row
 from daa_node.advice.table import (
     ALL_MESSAGES,
+    OF_COMMANDS,
     OF_REFUSALS,
     OTHERWISE,
     OWN_WORDS,
@@ -58,6 +59,19 @@ def test_each_event_has_one_row_and_each_row_an_event() -> None:
     assert OWN_WORDS.keys() <= set(keys)
 
 
+def test_an_events_own_words_stand_in_a_field_that_it_has() -> None:
+    fields = set[tuple[str, str]]()
+    for path in paths():
+        for node in ast.walk(tree_of(path)):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="emit" | "_emit"), args=[first, *_], keywords=words
+                ):
+                    name = getattr(first, "attr", getattr(first, "id", ""))
+                    fields |= {(str(getattr(events, name, "")), str(one.arg)) for one in words}
+    assert {*OWN_WORDS.items()} - fields == set()
+
+
 def test_of_each_trouble_it_is_said_what_to_do() -> None:
     troubles = [row for row in EVENTS if TROUBLE.search(row.key)]
     assert len(troubles) > 30
@@ -68,7 +82,7 @@ def test_each_message_that_ends_a_command_has_a_row_or_its_own_remedy() -> None:
     told = [one for path in paths() for one in told_by(ENDINGS, path)]
     assert len(told) > 450
     without = [(at, text) for at, text in told if not says_what_to_do(text)]
-    assert [(at, text) for at, text in without if row_of_message(text) is None] == []
+    assert [one for one in without if row_of_message(one[1], OF_COMMANDS) is None] == []
     assert len(without) > 150  # the rule takes a remedy for one, and not whatever stands there
 
 

@@ -31,6 +31,8 @@ def test_the_libraries_own_reader_finds_each_value() -> None:
     assert value("daa_last_round_seconds") == pytest.approx(1.5)
     assert value("daa_received_bytes") == 456
     assert value("daa_ready", is_ready=False) == 0
+    paused = {**STATUS, "paused": True}
+    assert (value("daa_paused"), value("daa_paused", status=paused)) == (0, 1)
     sent = families()["daa_sent_bytes"]
     assert (sent.type, sent.samples[0].name) == ("counter", "daa_sent_bytes_total")
     (event,) = families()["daa_events"].samples

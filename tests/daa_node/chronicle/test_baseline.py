@@ -40,6 +40,8 @@ def test_a_run_of_simnet_says_which_it_was_and_how_much_of_its_work_counted() ->
     facts = {"round_s": [3.0, 5.0], "losses": [1.2, 0.3], "useful_utilisation": 0.61}
     found = baseline_in(text(scenario="straggler", seed=7, facts=facts), FILE)
     assert (found.name, found.useful_share) == ("straggler, seed 7", 0.61)
+    long = baseline_in(text(scenario="s" * 500, seed=7, facts=facts), FILE)
+    assert long.as_told()["name"] == "s" * NAME_CHARACTERS_MAX
     assert found.as_told()["rounds"] == [
         {"height": 1, "at_s": 3.0, "wall_s": 3.0, "loss_nats": 1.2},
         {"height": 2, "at_s": 8.0, "wall_s": 5.0, "loss_nats": 0.3},

@@ -70,6 +70,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
         config.write("trainer: {contribute: false}\n")
     with ExitStack() as stack:
         stack.enter_context(daemon(nodes[0], python))
+        until(nodes[0], "the light one answers", lambda said: True)  # the others start at once
         for node in nodes[1:]:
             stack.enter_context(daemon(node, Path(sys.executable)))
         status = [until(node, "job done", lambda said: said["done"]) for node in nodes]

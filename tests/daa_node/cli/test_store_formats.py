@@ -16,7 +16,7 @@ from daa_node.adapters.sqlite_history import SqliteHistory
 from daa_node.agreement.invite_book import InviteBook, encode_book
 from daa_node.cli import cluster, identity
 from daa_node.cli.data_directory import STORE_VERSION, DataDirectory
-from daa_node.cli.store_formats import FORMATS, FORMATS_MAX, check_formats
+from daa_node.cli.store_formats import FORMATS, FORMATS_MAX, HEAD_BYTES, check_formats
 from daa_node.contributors.kept import encoded
 from daa_node.contributors.records import HealthRecords
 from daa_node.disputes.shunning import Shunning
@@ -191,6 +191,12 @@ def test_a_record_of_any_later_number_is_refused(tmp_path: Path, version: int) -
     root = _filled(tmp_path / "node")
     _put(root, "work/invites/book", _record(b"", version))
     assert f"the book of invites of format {version}, " in _refused(root)
+
+
+@pytest.mark.parametrize("items", [0, 20, 70_000])
+def test_a_record_of_any_length_tells_its_number(items: int) -> None:
+    (book,) = (stored for stored in FORMATS if stored.pattern == "work/invites/book")
+    assert book.version_of(canonical.encode([2, *range(items)])[:HEAD_BYTES]) == 2
 
 
 def test_a_number_that_no_release_will_have_is_damage(tmp_path: Path) -> None:

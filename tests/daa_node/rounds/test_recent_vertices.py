@@ -65,6 +65,14 @@ def test_who_could_not_measure_and_who_was_not_there_leave_a_gap() -> None:
     assert (told["contributors"], told["measured"]) == ([3, 1], [2, 1])
 
 
+def test_the_first_of_all_stands_on_nothing_that_could_be_measured() -> None:
+    found = RecentVertices()
+    for height in (0, 1):
+        found.add(replace(with_losses(2_000_000), height=height))
+    assert [row["height"] for row in found.graph_told()["vertices"]] == [0, 1]
+    assert found.losses_told(NOBODY)["heights"] == [0]
+
+
 def test_of_a_round_that_nobody_measured_nothing_is_told() -> None:
     told = recent(with_losses(0, 0)).losses_told(ALICE)
     assert told["median_nats"] == told["least_nats"] == told["greatest_nats"] == [None]
@@ -99,6 +107,13 @@ def test_the_graph_tells_what_each_stands_on_and_who_is_newly_convicted() -> Non
     assert [row["voided"] for row in told] == [0, 1, 1, 1]
     assert told[2]["parents"] == [second.vertex_id.hex(), first.vertex_id.hex()]
     assert [row["newly_convicted"] for row in told] == [[], [], [BOB.hex()], []]
+
+
+def test_of_a_crowd_that_is_convicted_at_once_a_few_are_named() -> None:
+    names = crowd(NAMES_TOLD_MAX + 9)
+    vertex = with_losses(2_000_000)
+    (_, told) = recent(vertex, replace(vertex, excluded=tuple(names))).graph_told()["vertices"]
+    assert told["newly_convicted"] == [name.hex() for name in names[:NAMES_TOLD_MAX]]
 
 
 def test_what_was_convicted_before_the_oldest_that_is_kept_is_no_news() -> None:

@@ -5,8 +5,16 @@ import shlex
 from pathlib import Path
 
 from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE
-from simnet.results.run_story import LANES_MAX, MARKS_A_LANE_MAX, NODES_MAX, ROUNDS_MAX, story_of
-from simnet.world.determinism import FAULT, ROUND, VIEW, Trace
+from simnet.results.run_story import (
+    BROKEN_MAX,
+    FAULTS_MAX,
+    LANES_MAX,
+    MARKS_A_LANE_MAX,
+    NODES_MAX,
+    ROUNDS_MAX,
+    story_of,
+)
+from simnet.world.determinism import BROKEN, DOWN, FAULT, LIAR, ROUND, VIEW, Trace
 from simnet.world.links import NS
 from tests.simnet.results.kept_run import keep
 
@@ -59,6 +67,51 @@ def test_rounds_figures_and_how_to_run_it_again_are_told(tmp_path: Path) -> None
     assert "<what> & why" in story["file"]
 
 
+def test_a_round_is_told_with_all_who_published_it_and_with_each_vertex(tmp_path: Path) -> None:
+    folder = keep(tmp_path / "run")
+    with (folder / TRACE_FILE).open("a") as file:
+        trace = Trace(file)
+        for node, vertex in ((0, "ab"), (3, "ef")):
+            fork = {"height": 1, "vertex": vertex * 32, "loss_nats": 2.0, "contributors": 3}
+            trace.note((8 + node) * NS, ROUND, node=node, **fork)
+    (row,) = story_of(folder)["rounds"]
+    assert (row["firstMs"], row["lastMs"], row["nodes"]) == (7000, 11_000, 3)
+    assert row["vertices"] == ["ab" * 8, "ef" * 8]
+
+
+def test_what_never_heals_lasts_to_the_end_and_of_two_alike_the_first_heals_first(
+    tmp_path: Path,
+) -> None:
+    folder = keep(tmp_path / "run")
+    again = {"kind": "kill", "nodes": [0], "detail": ""}
+    with (folder / TRACE_FILE).open("a") as file:
+        trace = Trace(file)
+        for at_s, begins in ((8, True), (9, True), (10, False)):
+            trace.note(at_s * NS, FAULT, begins=begins, **again)
+        trace.note(11 * NS, DOWN, node=3)
+        trace.note(12 * NS, VIEW, node=0, view=9)
+    story = story_of(folder)
+    spans = [(fault["fromMs"], fault["toMs"]) for fault in story["faults"]]
+    assert spans == [(2000, 5000), (8000, 10_000), (9000, 12_000)]
+    assert story["lanes"][3]["downs"] == [(3000, 4000), (11_000, 12_000)]
+
+
+def test_what_breaks_again_and_again_is_told_so_often_with_when_it_first_did(
+    tmp_path: Path,
+) -> None:
+    folder = keep(tmp_path / "run")
+    with (folder / TRACE_FILE).open("a") as file:
+        trace = Trace(file)
+        for at_s in range(8, 8 + BROKEN_MAX):
+            trace.note(at_s * NS, BROKEN, name="progress", detail="again")
+        for node in range(FAULTS_MAX):
+            trace.note(9 * NS, FAULT, kind="kill", begins=True, nodes=[node], detail="")
+    story = story_of(folder)
+    assert story["invariants"][0]["verdict"] == "BROKEN at 6.500 s"
+    assert len(story["broken"]) == BROKEN_MAX
+    assert (len(story["faults"]), story["faultsLeftOut"]) == (FAULTS_MAX, 1)
+
+
 def test_a_node_behind_a_router_is_told_of_with_its_way_through(tmp_path: Path) -> None:
     (row,) = story_of(keep(tmp_path / "run"))["routers"]
     assert row == {
@@ -96,10 +149,12 @@ def test_of_too_many_marks_the_newest_are_told(tmp_path: Path) -> None:
 def test_of_thousands_of_nodes_those_that_something_befell_have_lanes(tmp_path: Path) -> None:
     folder, last = keep(tmp_path / "run", nodes=NODES_MAX + 100), NODES_MAX + 99
     with (folder / TRACE_FILE).open("a") as file:
-        Trace(file).note(8 * NS, FAULT, kind="kill", begins=True, nodes=[last], detail="")
+        trace = Trace(file)
+        trace.note(0, LIAR, node=last - 5, kind="equivocator")
+        trace.note(8 * NS, FAULT, kind="kill", begins=True, nodes=[last], detail="")
     story = story_of(folder)
     assert len(story["lanes"]) == LANES_MAX
-    assert [story["lanes"][at]["node"] for at in (0, 1, -1)] == [0, 1, last]
+    assert [story["lanes"][at]["node"] for at in (0, 1, -2, -1)] == [0, 1, last - 5, last]
     assert story["lanesLeftOut"] == NODES_MAX + 100 - LANES_MAX
     assert len(story["nodes"]) == NODES_MAX
     assert story["nodesLeftOut"] == 100

@@ -1,13 +1,15 @@
 """Runs side by side: two that were kept, or all of a comparison."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from daa_node.errors import UserError
-from simnet.checks.outcome import OUTCOME_FILE, SCHEMA_VERSION
-from simnet.results.compare import LOSS_THEN
+from simnet.checks.outcome import OUTCOME_FILE, SCHEMA_VERSION, Outcome
+from simnet.checks.training_books import Stage
+from simnet.results.compare import FIGURES, LOSS_THEN
 from simnet.results.kept_comparison import (
     COMPARISON_FILE,
     KeptComparison,
@@ -16,8 +18,11 @@ from simnet.results.kept_comparison import (
     run_folder,
     write_comparison,
 )
-from simnet.results.sides import POINTS_MAX, first_run, sides_of, sides_of_two
+from simnet.results.run_files import outcome_of
+from simnet.results.sides import POINTS_MAX, SIDES_MAX, first_run, sides_of, sides_of_two
 from tests.simnet.results.kept_run import keep
+
+PAGE_WORDS = Path(__file__).parents[3] / "dashboard/src/report/sides.ts"
 
 
 def comparison(folder: Path) -> KeptComparison:
@@ -65,6 +70,33 @@ def test_a_comparison_that_was_kept_is_told_over_its_seeds(tmp_path: Path) -> No
     assert sides["seeds"] == [[3, 4], [3, 4]]
     figures = {figure["name"]: figure for figure in sides["figures"]}
     assert figures["tokens_per_s"]["sides"] == [[103.5, 103, 104], [80, 80, 80]]
+
+
+def test_an_outcome_that_was_kept_reads_back_as_it_was(tmp_path: Path) -> None:
+    told = outcome_of(keep(tmp_path / "run"))
+    assert json.loads(json.dumps(Outcome.of_json(told).as_json())) == told
+
+
+def test_of_many_values_as_many_are_told_as_can_be_told_apart(tmp_path: Path) -> None:
+    made = comparison(tmp_path)
+    sides = sides_of(tmp_path, made.model_copy(update={"columns": 3 * made.columns}))
+    for told in (sides["names"], sides["seeds"], sides["losses"], sides["broken"]):
+        assert len(told) == SIDES_MAX
+
+
+def test_a_class_that_one_side_does_not_have_is_told_of_the_other(tmp_path: Path) -> None:
+    one, other = keep(tmp_path / "one"), keep(tmp_path / "other", adaptive=False)
+    told = outcome_of(other)
+    told["facts"]["classes"] = {"far": {}}
+    (other / OUTCOME_FILE).write_text(json.dumps(told))
+    shares = {"training": 0.5, "waiting": 0.5}
+    assert sides_of_two(one, other)["times"] == [{"group": "node", "sides": [shares, None]}]
+
+
+def test_the_page_has_words_for_each_figure_and_each_part_of_the_time() -> None:
+    words = PAGE_WORDS.read_text(encoding="utf-8")
+    keys = set(re.findall(r'[{ ]"?([a-z_]+(?:, same time)?)"?: ["0-9]', words))
+    assert {*FIGURES, LOSS_THEN, *(str(stage) for stage in Stage)} - keys == set()
 
 
 def test_values_of_another_factor_are_named_by_it(tmp_path: Path) -> None:

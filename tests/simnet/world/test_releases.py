@@ -60,6 +60,14 @@ def test_other_ways_to_run_nodes_refuse_it_by_name(fidelity: str) -> None:
         scenario(fidelity=fidelity)
 
 
+@pytest.mark.parametrize("fidelity", ["heap", "light", "process"])
+def test_a_scenario_that_was_written_in_full_reads_back_as_it_was(fidelity: str) -> None:
+    kind = "rounds" if fidelity == "heap" else "training"
+    work = {"kind": kind, "rounds": 3}
+    world = scenario(fidelity=fidelity, nodes=[{"count": 4}], work=work)
+    assert Scenario.model_validate_json(world.model_dump_json()) == world
+
+
 def test_some_random_worlds_mix_releases_and_upgrade_while_all_heals() -> None:
     mixed = 0
     for seed in range(200):
