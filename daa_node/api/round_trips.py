@@ -1,10 +1,11 @@
 """How long round trips to peers took in the last hour, as an answer of bounded size."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping, Set
 from typing import Any
 
 import trio
 
+from daa_dag.ids import NodeId
 from daa_node.network.directory import Directory
 from daa_node.network.round_trips import MINUTES_KEPT
 from daa_node.seams import PeerId
@@ -12,20 +13,27 @@ from daa_node.seams import PeerId
 PEERS_TOLD_MAX = 64  # rows that a person can tell apart, in some 25 kB
 
 
-def told_round_trips(directory: Directory, connected: Set[PeerId]) -> Mapping[str, Any]:
-    """Members first, then others who are connected; who is gone stays while an hour is not over."""
-    now_s, measured = trio.current_time(), list[tuple[bool, bool, PeerId, list[float | None]]]()
+def told_round_trips(
+    directory: Directory, connected: Set[PeerId], validators: Container[NodeId]
+) -> Mapping[str, Any]:
+    """Members first, of them those who vote: of trainers there may be any number.
+
+    Then others who are connected; who is gone stays while an hour is not over.
+    """
+    measured = list[tuple[bool, bool, bool, PeerId, list[float | None]]]()
+    now_s = trio.current_time()
     for standing in directory.standings():
         if standing.round_trips is None:
             continue
         told_ms = standing.round_trips.told_ms(now_s)
         if any(each is not None for each in told_ms):
             peer_id = standing.peer_id
-            order = not directory.is_member(peer_id), peer_id not in connected
-            measured.append((*order, peer_id, told_ms))
-    measured.sort(key=lambda one: one[:3])
+            is_other = not directory.is_member(peer_id)
+            votes_not = directory.node_of(peer_id) not in validators
+            measured.append((is_other, votes_not, peer_id not in connected, peer_id, told_ms))
+    measured.sort(key=lambda one: one[:4])
     rows = []
-    for _, is_gone, peer_id, told_ms in measured[:PEERS_TOLD_MAX]:
+    for _, _, is_gone, peer_id, told_ms in measured[:PEERS_TOLD_MAX]:
         node_id = directory.node_of(peer_id)
         rows.append(
             {
