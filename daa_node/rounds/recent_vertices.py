@@ -23,7 +23,10 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RecentVertex:
-    """`said_micronats` is of the vertex below, author by author; 0 is of who could not measure."""
+    """`said_micronats` is of the vertex below, author by author; 0 is of who could not measure.
+
+    And of who counts nothing: of such, most may lie.
+    """
 
     vertex_id: str
     height: int
@@ -73,7 +76,11 @@ class RecentVertices:
                 rule=vertex.rule,
                 authors=tuple(sys.intern(facts.author.hex()) for facts in vertex.contributors),
                 said_micronats=array(
-                    "q", (each.base_loss_micronats for each in vertex.contributors)
+                    "q",
+                    (
+                        each.base_loss_micronats if each.weight else 0
+                        for each in vertex.contributors
+                    ),
                 ),
                 voided=sum(1 for each in vertex.contributors if not each.weight),
                 excluded=tuple(sys.intern(name.hex()) for name in vertex.excluded),
