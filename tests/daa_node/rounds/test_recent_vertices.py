@@ -5,7 +5,12 @@ from dataclasses import replace
 
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId
-from daa_node.rounds.recent_vertices import NODES_TOLD_MAX, VERTICES_KEPT, RecentVertices
+from daa_node.rounds.recent_vertices import (
+    NAMES_TOLD_MAX,
+    NODES_TOLD_MAX,
+    VERTICES_KEPT,
+    RecentVertices,
+)
 from tests.daa_node.rounds.test_end import with_losses
 from tests.daa_node.rounds.test_plan import ALICE, BOB, CAROL, PARENT, contributor
 
@@ -96,6 +101,12 @@ def test_the_graph_tells_what_each_stands_on_and_who_is_newly_convicted() -> Non
     assert [row["voided"] for row in told] == [0, 1, 1, 1]
     assert told[2]["parents"] == [second.vertex_id.hex(), first.vertex_id.hex()]
     assert [row["newly_convicted"] for row in told] == [[], [], [BOB.hex()], []]
+
+
+def test_of_many_who_are_convicted_at_once_a_few_are_named() -> None:
+    vertex, names = with_losses(2_000_000), tuple(crowd(1_000))
+    told = recent(vertex, replace(vertex, excluded=names)).graph_told()["vertices"]
+    assert told[1]["newly_convicted"] == [name.hex() for name in names[:NAMES_TOLD_MAX]]
 
 
 def test_what_was_convicted_before_the_oldest_that_is_kept_is_no_news() -> None:
