@@ -21,13 +21,14 @@ OF_OTHERS = Row(
     "that they alone tell you to do",
 )
 _RECORD = "What a node says of itself was cut or changed, or was written by another version"
+_VERSIONS = f"{VERSIONS}. Where one node alone is apart, ask its operator first"
 _ASK_VERSION = "Ask its operator which version runs there. Nothing here is wrong"
 
 # Of `peer_refused`, in its hello.
 REFUSALS: tuple[Row, ...] = (
     Row("wrong-chain", OTHER_CHAIN, CHAINS),
     Row("clock-skew", CLOCKS_APART, CLOCKS),
-    Row("incompatible-version", VERSIONS_APART, VERSIONS),
+    Row("incompatible-version", VERSIONS_APART, _VERSIONS),
     Row(
         "full",
         "The node has no place for another one now",
@@ -59,7 +60,7 @@ REFUSALS: tuple[Row, ...] = (
         "What a node says of itself is too old or from the future: its clock is mostly the cause",
         CLOCKS,
     ),
-    Row("record-version", _RECORD, VERSIONS),
+    Row("record-version", _RECORD, _VERSIONS),
     Row("record-malformed", _RECORD, _ASK_VERSION),
     Row("record-signature", _RECORD, _ASK_VERSION),
     Row(

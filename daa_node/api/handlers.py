@@ -231,7 +231,8 @@ class Handlers:
 
     def round_trips(self) -> Mapping[str, Any]:
         """As this node measured them."""
-        return told_round_trips(self._directory, set(self._transport.connected()))
+        voting = self._membership_requests.validators.now.committee.stake_of
+        return told_round_trips(self._directory, set(self._transport.connected()), voting)
 
     def _usefulness(self, node_id: NodeId) -> list[dict[str, Any]]:
         return [asdict(one) for one in self._live.usefulness(node_id)]

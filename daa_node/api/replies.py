@@ -33,18 +33,19 @@ def as_json(answer: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(answer, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        text = json.dumps(_with_nulls(answer), separators=(",", ":"), allow_nan=False)
+        text = json.dumps(with_nulls(answer), separators=(",", ":"), allow_nan=False)
     return text.encode() + b"\n"
 
 
-def _with_nulls(value: Any) -> Any:
+def with_nulls(value: Any) -> Any:
+    """The same, with null for each number that is none."""
     match value:
         case float():
             return value if isfinite(value) else None
         case dict():
-            return {key: _with_nulls(item) for key, item in value.items()}
+            return {key: with_nulls(item) for key, item in value.items()}
         case list() | tuple():
-            return [_with_nulls(item) for item in value]
+            return [with_nulls(item) for item in value]
         case _:
             return value
 

@@ -11,6 +11,7 @@ graph, turned round. Pure: what `log` prints and what `picture` draws are the sa
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId, VertexId
@@ -97,10 +98,12 @@ def abbreviations(ids: Sequence[bytes]) -> dict[bytes, str]:
 def loss_below(vertex: Vertex) -> int | None:
     """Of the model that this step began from, in micronats: the median of what contributors say.
 
-    The lower of two in the middle. It is their word: nobody verifies it.
+    The lower of two in the middle. It is their word: nobody verifies it. Zero is of who could not
+    measure: where most could not, nothing is known.
     """
-    said = sorted(each.base_loss_micronats for each in vertex.contributors if each.weight)
-    return said[(len(said) - 1) // 2] if said else None
+    said = [each.base_loss_micronats for each in vertex.contributors if each.weight]
+    measured = [loss for loss in said if loss > 0]
+    return median_low(measured) if 2 * len(measured) > len(said) else None
 
 
 def losses_of(rows: Sequence[VertexRow]) -> dict[VertexId, int]:

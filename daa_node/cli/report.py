@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from daa_node.api.replies import with_nulls
 from daa_node.errors import StorageFailed
 
 SCHEMA_VERSION = 1
@@ -31,8 +32,11 @@ _drawn = _Drawn()
 
 
 def put_json(answer: dict[str, Any]) -> None:
-    """One object, `schema_version` first. Raises StorageFailed as `put` does."""
-    put(json.dumps({"schema_version": SCHEMA_VERSION, **answer}))
+    """One object, `schema_version` first; null for a number that is none, as JSON has none such.
+
+    Raises StorageFailed as `put` does.
+    """
+    put(json.dumps(with_nulls({"schema_version": SCHEMA_VERSION, **answer}), allow_nan=False))
 
 
 def plain(text: str) -> str:

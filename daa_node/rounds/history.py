@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from daa_consensus.votes import Certificate
-from daa_dag.checkpoint import Vertex
+from daa_dag.checkpoint import COUNT_MAX, Vertex
 from daa_dag.ids import NodeId, VertexId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.errors import TrainerFailed
@@ -28,6 +28,7 @@ NAMES_LISTED_MAX = 230_000
 # A step of honest contributions loses a little now and then, and less the lower the loss is.
 JUMP_FACTOR = 1.5
 JUMP_NATS = 0.1
+MICRO = 1_000_000
 
 
 class LossWatch:
@@ -106,6 +107,15 @@ class History:
         self.recent = RecentVertices()
         self.loss_nats: float | None = None  # of the newest vertex, held-out
         self.loss_watch = LossWatch()
+
+    @property
+    def loss_micronats(self) -> int:
+        """What our next contribution says that it measured; 0 of what is no number.
+
+        A spoilt model may lose anything, and whoever trains it on is no liar: it says what fits.
+        """
+        micronats = (self.loss_nats or 0.0) * MICRO
+        return min(max(0, round(micronats)), COUNT_MAX) if isfinite(micronats) else 0
 
     async def measure(self, state: StateRef, height: int) -> None:
         """Evaluate the newest vertex's state."""

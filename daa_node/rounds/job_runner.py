@@ -263,7 +263,7 @@ class JobRunner:
     def _context(self, plan: Plan) -> RoundContext:
         assert self.state is not None
         parts, parent = self._parts, self.newest
-        validators, loss_nats = parts.agreement.validators, self.history.loss_nats or 0.0
+        validators = parts.agreement.validators
         return RoundContext(
             me=parts.agreement.me,
             committee=validators.committee(validators.epoch_of(plan.round)),
@@ -286,7 +286,7 @@ class JobRunner:
             first_step=parent.height * self.rules.rounds.inner_steps_max,
             merged_round=self.history.merged_round(parts.agreement.me),
             upload_bytes_per_s=self.upload_bytes_per_s,
-            base_loss_micronats=max(0, round(loss_nats * 1e6)),
+            base_loss_micronats=self.history.loss_micronats,
             contributes=self.contributes,
         )
 

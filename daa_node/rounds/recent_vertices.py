@@ -7,7 +7,7 @@ nobody verifies it, and this is no part of what nodes agree on. Bounded, whateve
 import sys
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -23,7 +23,10 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RecentVertex:
-    """`said_micronats` is of the vertex below, author by author; 0 is of who could not measure."""
+    """`said_micronats` is of the vertex below, author by author; 0 is of who could not measure.
+
+    And of who counts nothing: of such, most may lie.
+    """
 
     vertex_id: str
     height: int
@@ -35,7 +38,7 @@ class RecentVertex:
     voided: int
     excluded: tuple[str, ...]  # who stands convicted above it
 
-    def as_told(self, convicted_below: Sequence[str]) -> dict[str, Any]:
+    def as_told(self, convicted_below: Set[str]) -> dict[str, Any]:
         newly = [name for name in self.excluded if name not in convicted_below]
         return {
             "vertex_id": self.vertex_id,
@@ -73,7 +76,11 @@ class RecentVertices:
                 rule=vertex.rule,
                 authors=tuple(sys.intern(facts.author.hex()) for facts in vertex.contributors),
                 said_micronats=array(
-                    "q", (each.base_loss_micronats for each in vertex.contributors)
+                    "q",
+                    (
+                        each.base_loss_micronats if each.weight else 0
+                        for each in vertex.contributors
+                    ),
                 ),
                 voided=sum(1 for each in vertex.contributors if not each.weight),
                 excluded=tuple(sys.intern(name.hex()) for name in vertex.excluded),
@@ -82,11 +89,12 @@ class RecentVertices:
 
     def graph_told(self) -> dict[str, Any]:
         """Each vertex with what it stands on, the oldest first."""
-        below: tuple[str, ...] = self._kept[0].excluded if self._kept else ()
+        # A set: where a thousand stand convicted, half a second of the daemon's goes by else.
+        below = frozenset(self._kept[0].excluded if self._kept else ())
         told = []
         for one in self._kept:
             told.append(one.as_told(below))
-            below = one.excluded
+            below = frozenset(one.excluded)
         return {"vertices": told}
 
     def losses_told(self, me: NodeId) -> dict[str, Any]:

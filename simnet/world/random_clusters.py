@@ -83,6 +83,8 @@ PARTED_S = 8.0  # until they have changed without it
 OBSERVED_SHARE = 0.1  # of other runs: one node looks on
 TRAINERS_SHARE = 0.15  # of runs in which nobody stands by: besides, some train and do not vote
 TRAINERS = (1, 2, 2, 3)
+CROWDS_SHARE = 0.1  # of those: most of what a validator keeps is of trainers
+CROWD = (24, 32)  # a round of so many takes seconds
 NEWCOMERS_SHARE = 0.1  # of runs: besides all others, some enroll
 NEWCOMERS = (1, 1, 2, 3)
 LYING_TRAINER_SHARE = 0.3  # of those without a puppet: a trainer makes two offers in each round
@@ -194,7 +196,10 @@ def _trainers(seed: int) -> list[NodesConfig]:
     chance = Streams(seed).random("trainers")
     if chance.random() >= TRAINERS_SHARE:
         return []
-    return [NodesConfig(name="trainer", count=chance.choice(TRAINERS), role="trainer")]
+    count, crowd = chance.choice(TRAINERS), Streams(seed).random("crowd")
+    if crowd.random() < CROWDS_SHARE:
+        count = crowd.choice(CROWD)
+    return [NodesConfig(name="trainer", count=count, role="trainer")]
 
 
 def _with_newcomers(scenario: Scenario) -> Scenario:

@@ -1,7 +1,7 @@
 """Whether others have gone on to a newer release: by the protocol versions that members speak.
 
 What one node says of itself is no more than its word. A newer release is taken to be out where more
-validators speak a newer protocol than may lie.
+validators speak a newer protocol than may lie: of all that there are, however few of them were met.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,9 @@ async def look_at_releases(scene: Scene) -> list[Finding]:
     told = scene.status.get("protocol") or {}
     if told.get("next_from_round") is not None and not told.get("speaks_next"):
         return [overdue(told["in_use"] + 1, told["next_from_round"])]
-    met = [peer.get("speaks") for peer in scene.peers if peer.get("part") == "validator"]
-    return [judged([speaks[1] for speaks in met if speaks is not None])]
+    listed = [peer.get("speaks") for peer in scene.peers if peer.get("part") == "validator"]
+    validators = max(scene.status.get("validators", {}).get("total", 0), len(listed))
+    return [judged([speaks[1] for speaks in listed if speaks is not None], validators)]
 
 
 def overdue(version: int, first_round: int) -> Finding:
@@ -33,14 +34,14 @@ def overdue(version: int, first_round: int) -> Finding:
     )
 
 
-def judged(newest: Sequence[int]) -> Finding:
-    """`newest`: the newest version that each of some validators speaks."""
+def judged(newest: Sequence[int], validators: int) -> Finding:
+    """`newest`: the newest version that each of those speaks that were met, of so many in all."""
     if not newest:
         return unmeasured(CHECK, f"this release speaks protocol {OURS}; no daemon has met others")
     newer = [most for most in newest if most > OURS.most]
-    told = f"{len(newer)} of {len(newest)} validators speak a newer protocol than {OURS.most}"
-    if 3 * len(newer) <= len(newest):
+    told = f"{len(newer)} of {validators} validators speak a newer protocol than {OURS.most}"
+    if len(newest) < validators:
+        told += f", as far as the {len(newest)} that were met tell"
+    if 3 * len(newer) <= validators:
         return well(CHECK, f"this release speaks protocol {OURS}; {told}")
-    return amiss(
-        CHECK, f"a newer release is out: {told}, the newest that this one speaks", VERSIONS
-    )
+    return amiss(CHECK, f"a newer release is out: {told}; this release speaks {OURS}", VERSIONS)

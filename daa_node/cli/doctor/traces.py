@@ -13,7 +13,7 @@ from daa_node.errors import StorageFailed, UserError
 from daa_node.observability import events as names
 
 LAST_WORDS_BYTES, LAST_WORDS_LINES = 2000, 8  # of the worker's log
-REASONS_MAX = 8  # of refusals that are told one by one
+REASONS_MAX = 8  # of refusals that are told one by one, beside those of the table
 DEATHS_MAX = 3  # of workers in a run: more is no accident
 
 
@@ -135,11 +135,10 @@ async def look_at_refusals(scene: Scene) -> list[Finding]:
         return [unmeasured("refusals", "there are no events of a run")]
     counts = Counter(str(event.get("reason")) for event in refused)
     newest = {str(event.get("reason")): event for event in refused}
-    # Another node may give as many reasons as it likes: those that we have advice for come first.
-    ordered = sorted(
-        counts, key=lambda reason: (reason not in OF_REFUSALS, -counts[reason], reason)
-    )
-    told = frozenset(ordered[:REASONS_MAX])
+    # Another node may give as many reasons as it likes, as often: none that we have advice for may
+    # be hidden by it.
+    unknown = sorted(counts.keys() - OF_REFUSALS, key=lambda reason: (-counts[reason], reason))
+    told = (counts.keys() & OF_REFUSALS) | frozenset(unknown[:REASONS_MAX])
     found = [
         amiss(
             "refusals",

@@ -7,6 +7,7 @@ and what was decided. Whoever connects anew hears the newest events again, so it
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from daa_node.observability import events as names
@@ -104,9 +105,12 @@ class Board:
         return [node for node in here if node not in self.held]
 
     def losses(self) -> list[float]:
-        """Held-out loss of the rounds that the daemon remembers, oldest first."""
+        """Held-out loss of the rounds that the daemon remembers, oldest first.
+
+        Of a spoilt model it may be no number, which no line can show.
+        """
         told = [line.get("loss_nats") for line in self.rounds]
-        return [float(loss) for loss in told if isinstance(loss, int | float)]
+        return [float(loss) for loss in told if isinstance(loss, int | float) and isfinite(loss)]
 
     def contributed(self) -> tuple[int, int]:
         """In how many of the remembered rounds this node's update is, and of how many."""

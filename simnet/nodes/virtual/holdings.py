@@ -1,9 +1,10 @@
 """What daemons hold in memory: the containers of those parts that keep what others send.
 
 Once all has healed and everybody has followed, nothing below the newest final block is of use, and
-nothing much lies above it. So each container holds so much a member, and not more with each round:
-blocks and certificates of the tree, statements of the open rounds, messages that wait, facts, Acks,
-and updates that are being collected. And a mailbox keeps nothing of anybody whom it neither writes
+nothing much lies above it. So each container holds so much a validator, or so much a contributor
+where trainers speak, too, and not more with each round: blocks and certificates of the tree,
+statements of the open rounds, messages that wait, facts, Acks, and updates that are being
+collected. And a mailbox keeps nothing of anybody whom it neither writes
 to nor reads: what is left of each who has gone would add up over the years.
 """
 
@@ -30,9 +31,9 @@ from daa_node.network.mailbox import Mailbox
 from daa_node.network.outbox import OUTBOX_MESSAGES_MAX, Outbox
 from daa_node.rounds.collect import Acks, Collection
 
-# Of one container. Measured at the end of random runs: seven a member at most, statements of two
+# Of one container. Measured at the end of random runs: seven a node at most, statements of two
 # rounds; and twice that.
-HELD_LEAST, HELD_A_MEMBER_MAX = 64, 14
+HELD_LEAST, HELD_A_NODE_MAX = 64, 14
 # What a part may keep beside, by a limit of its own.
 HOLDERS: Mapping[type, int] = {
     **dict.fromkeys((Ballots, CatchUp, Chain, Proofs, Simplex), 0),
@@ -42,6 +43,8 @@ HOLDERS: Mapping[type, int] = {
     Inbox: INBOX_EVENTS_MAX,  # which a liar may fill whenever the machine waits for a disk
     Outbox: 2 * OUTBOX_MESSAGES_MAX,  # statements, and answers
 }
+# What these keep is of what validators say: no trainer's word comes in.
+OF_VALIDATORS = frozenset({Ballots, CatchUp, Chain, Proofs, Simplex, Vouching, Acks})
 
 # After its time a dispute is dropped when its court has told everybody what there is to tell, of
 # whom those that do not answer take half a minute.
@@ -50,16 +53,16 @@ OVERDUE_ROUNDS_MAX = DISPUTE_ROUNDS // 2
 _LOOKED_AT = frozenset({Mailbox, *HOLDERS})
 
 
-def excess(members: int) -> str | None:
-    """A container that holds more than a network of so many members takes; None if none does.
+def excess(validators: int, trainers: int) -> str | None:
+    """A container that holds more than a network of so many nodes takes; None if none does.
 
     Looks at every daemon of this process: a run begins without those of the run before. What died
     within the run may lie about until it is collected.
     """
-    if _excess(members) is None:
+    if _excess(validators, trainers) is None:
         return None
     gc.collect()
-    return _excess(members)
+    return _excess(validators, trainers)
 
 
 def overdue() -> str | None:
@@ -78,16 +81,17 @@ def overdue() -> str | None:
     return None
 
 
-def _excess(members: int) -> str | None:
-    things = gc.get_objects()
+def _excess(validators: int, trainers: int) -> str | None:
+    contributors, things = validators + trainers, gc.get_objects()
     for holder in compress(things, map(_LOOKED_AT.__contains__, map(type, things))):
         if isinstance(holder, Mailbox):
             if left := _left_of_others(holder):
                 return left
         else:
-            most = HELD_LEAST + HELD_A_MEMBER_MAX * members + HOLDERS[type(holder)]
-            if isinstance(holder, Acks):  # everybody acknowledges what everybody contributes
-                most += members**2
+            speakers = validators if type(holder) in OF_VALIDATORS else contributors
+            most = HELD_LEAST + HELD_A_NODE_MAX * speakers + HOLDERS[type(holder)]
+            if isinstance(holder, Acks):  # each acknowledges what everybody contributes
+                most += contributors * (1 + validators)
             for name, held in vars(holder).items():
                 size = sum(_sizes(held))
                 if size > most:

@@ -282,7 +282,8 @@ async def recover(cluster: Cluster, operators: Operators) -> None:
         # A round is measured, and told of, a moment after its vertex is on a disk.
         height, told = sightings.newest_height, cluster.books.rounds
         await cluster.until(lambda: height in told, within_s)
-    excess = holdings.excess(len(sightings.watch.audit.now.committee.validators))
+    now = sightings.watch.audit.now
+    excess = holdings.excess(len(now.committee.validators), len(now.roll.entries))
     if excess is not None:
         sightings.breaks(BOUNDED, excess)
     if scenario.changes:

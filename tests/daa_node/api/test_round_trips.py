@@ -27,7 +27,7 @@ async def crowd(members: int, others: int) -> Directory:
 async def test_members_come_first_and_then_who_is_connected() -> None:
     directory = await crowd(members=2, others=3)
     directory.saw(peer(7), 1, rtt_s=0.020)  # at the hello, and never again
-    told = told_round_trips(directory, {peer(2), peer(9_001)})
+    told = told_round_trips(directory, {peer(2), peer(9_001)}, ())
     assert [row["peer_id"] for row in told["peers"]] == [
         *(peer(9_001), peer(9_000)),
         *(peer(2), peer(0), peer(1)),
@@ -39,8 +39,15 @@ async def test_members_come_first_and_then_who_is_connected() -> None:
     assert told["peers_in_all"] == 5
 
 
+async def test_trainers_leave_the_rows_of_those_who_vote() -> None:
+    voting = [NodeId(number.to_bytes(32, "big")) for number in (98, 99)]
+    told = told_round_trips(await crowd(members=100, others=0), {peer(9_000)}, voting)
+    names = [row["node_id"] for row in told["peers"]]
+    assert names[:3] == [*(name.hex() for name in voting), (0).to_bytes(32, "big").hex()]
+
+
 async def test_of_a_thousand_a_page_of_them_is_told() -> None:
-    told = told_round_trips(await crowd(members=100, others=900), set())
+    told = told_round_trips(await crowd(members=100, others=900), set(), ())
     assert len(told["peers"]) == PEERS_TOLD_MAX
     assert told["peers_in_all"] == 1_000
     assert len(json.dumps(told)) < 40_000

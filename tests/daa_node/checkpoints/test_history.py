@@ -104,7 +104,15 @@ def test_an_abbreviation_is_of_one_id_alone_and_no_shorter_than_a_command_takes(
 
 
 @pytest.mark.parametrize(
-    ("said", "loss"), [((3, 1, 2), 2), ((1, 2, 3, 4), 2), ((7,), 7), ((), None)]
+    ("said", "loss"),
+    [
+        ((3, 1, 2), 2),
+        ((1, 2, 3, 4), 2),
+        ((7,), 7),
+        ((), None),
+        ((0, 5, 6), 5),  # who could not measure says nothing
+        ((0, 0, 5), None),
+    ],
 )
 def test_the_loss_of_a_vertex_is_what_the_next_step_began_from(
     said: Sequence[int], loss: int | None

@@ -34,6 +34,12 @@ def test_an_answer_that_cannot_be_written_is_told_in_one_line(
                 answer()
 
 
+def test_an_answer_is_json_also_where_a_number_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    report.put_json({"loss_nats": float("nan"), "rounds": [{"loss_nats": float("inf")}]})
+    told = capsys.readouterr().out
+    assert told == '{"schema_version": 1, "loss_nats": null, "rounds": [{"loss_nats": null}]}\n'
+
+
 @pytest.mark.parametrize(
     ("encoding", "shown"), [("ascii", b"caf\\xe9\\udcff\n"), ("utf-8", b"caf\xc3\xa9\\udcff\n")]
 )

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 import trio
 
-from daa_dag.checkpoint import Vertex
+from daa_dag.checkpoint import COUNT_MAX, Vertex
 from daa_dag.ids import VertexId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.heights import Heights
@@ -107,6 +107,26 @@ def test_what_is_no_number_is_a_jump() -> None:
         watch = LossWatch()
         assert watch.look(loss)
         assert watch.alarm is not None
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (None, 0),
+        (2.4, 2_400_000),
+        (-0.5, 0),
+        (float("nan"), 0),
+        (float("inf"), 0),
+        (1e300, COUNT_MAX),
+        (1e305, 0),
+    ],
+)
+def test_a_spoilt_model_is_trained_on_with_a_loss_that_a_contribution_can_say(
+    loss: float | None, said: int
+) -> None:
+    history = History(cast(ChainStore, None), cast(Trainer, None), EventLog(lambda: 0))
+    history.loss_nats = loss
+    assert history.loss_micronats == said
 
 
 def test_who_comes_back_to_a_spoilt_model_is_warned() -> None:

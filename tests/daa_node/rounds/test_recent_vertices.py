@@ -73,6 +73,14 @@ def test_the_first_of_all_stands_on_nothing_that_could_be_measured() -> None:
     assert found.losses_told(NOBODY)["heights"] == [0]
 
 
+def test_of_those_who_count_nothing_most_may_lie_and_none_is_heard() -> None:
+    honest, *liars = with_losses(2_000_000, 9_000_000, 9_000_001).contributors
+    voided = (replace(liar, weight=0) for liar in liars)
+    told = recent(replace(PARENT, contributors=(honest, *voided))).losses_told(NOBODY)
+    assert (told["median_nats"], told["greatest_nats"], told["measured"]) == ([2.0], [2.0], [1])
+    assert [row["node_id"] for row in told["nodes"]] == [ALICE.hex()]
+
+
 def test_of_a_round_that_nobody_measured_nothing_is_told() -> None:
     told = recent(with_losses(0, 0)).losses_told(ALICE)
     assert told["median_nats"] == told["least_nats"] == told["greatest_nats"] == [None]

@@ -189,11 +189,16 @@ async def test_many_reasons_of_others_hide_nothing(tmp_path: Path) -> None:
         for number in [*range(300)] * 2
     ]
     root = made_node(tmp_path / "n")
-    write_events(root, STARTED, {"name": "peer_refused", "reason": "wrong-chain"}, *odd)
+    known = [
+        {"name": "peer_refused", "by": "peer", "reason": reason, "detail": ""}
+        for reason in [*OF_REFUSALS.keys() - {"wrong-chain"}] * 2
+    ]
+    ours = {"name": "peer_refused", "by": "us", "reason": "wrong-chain"}
+    write_events(root, STARTED, ours, *known, *odd)
     found = await found_by("refusals", root)
-    assert len(found) == REASONS_MAX + 1
+    assert len(found) == len(OF_REFUSALS) + REASONS_MAX + 1
     assert any("1 times wrong-chain" in one.cause for one in found)
-    assert found[-1].cause == "293 reasons more, of other nodes"
+    assert found[-1].cause == "292 reasons more, of other nodes"
 
 
 async def test_what_cannot_be_looked_at_stops_no_other_check(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ def test_contributions_are_counted_where_the_daemon_knows_who_contributed() -> N
         {"height": 1, "contributors": [ME, ANN], "loss_nats": 4.0},
         {"height": 2, "contributors": [ANN], "loss_nats": None},
         {"height": 3, "contributors": 2, "loss_nats": 3.0},
+        {"height": 4, "contributors": 2, "loss_nats": float("nan")},  # of a spoilt model
+        {"height": 5, "contributors": 2, "loss_nats": float("inf")},
     ]
     assert seen.contributed() == (1, 2)
     assert seen.losses() == [5.0, 4.0, 3.0]

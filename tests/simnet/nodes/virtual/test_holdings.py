@@ -7,7 +7,10 @@ from weakref import ref
 
 import pytest
 
+from daa_consensus.bft.messages import Block
+from daa_consensus.bft.proofs import Proofs
 from daa_consensus.committee import Committee, Validator
+from daa_consensus.votes import Certificate
 from daa_dag.ids import ContributionRoot, NodeId, digest_of
 from daa_node.agreement.parts import OpenRound
 from daa_node.agreement.round_talk import RoundTalk
@@ -93,10 +96,10 @@ async def test_what_a_mailbox_keeps_of_who_has_gone_is_found(
         mailbox._paces.of(member)
     gc.collect()
     mailbox.follow([one])
-    assert holdings.excess(MEMBERS) is None
+    assert holdings.excess(MEMBERS, 0) is None
     monkeypatch.setattr(Paces, "forget", lambda *_: None)
     mailbox.follow([])
-    assert holdings.excess(MEMBERS) == "1 in Mailbox._paces of who has gone"
+    assert holdings.excess(MEMBERS, 0) == "1 in Mailbox._paces of who has gone"
 
 
 def test_acks_of_everybody_for_everybody_are_one_round() -> None:
@@ -104,6 +107,25 @@ def test_acks_of_everybody_for_everybody_are_one_round() -> None:
     acks = Acks(Committee(tuple(Validator(member, 1) for member in members)))
     acks._ackers = {ContributionRoot(root): set(members) for root in members}
     gc.collect()
-    assert holdings.excess(MEMBERS) is None
+    assert holdings.excess(MEMBERS, 0) is None
     acks._ackers.update({ContributionRoot(digest_of(root)): set(members) for root in members})
-    assert "Acks._ackers" in str(holdings.excess(MEMBERS))
+    assert "Acks._ackers" in str(holdings.excess(MEMBERS, 0))
+
+
+def test_acks_of_those_who_vote_for_a_crowd_of_trainers_are_one_round() -> None:
+    voters, trainers = 10, 50
+    names = sorted(NodeId(digest_of(b"%d" % number)) for number in range(voters + trainers))
+    acks = Acks(Committee(tuple(Validator(name, 1) for name in names[:voters])))
+    acks._ackers = {ContributionRoot(root): set(names[:voters]) for root in names}
+    gc.collect()
+    assert holdings.excess(voters, trainers) is None
+    acks._ackers.update({ContributionRoot(digest_of(root)): set(names[:voters]) for root in names})
+    assert "Acks._ackers" in str(holdings.excess(voters, trainers))
+
+
+def test_what_is_of_those_who_vote_does_not_grow_with_a_crowd_of_trainers() -> None:
+    proofs = Proofs(None)
+    proofs.closings = dict.fromkeys(range(300), cast(tuple[Certificate, Block], ()))
+    gc.collect()
+    assert "Proofs.closings" in str(holdings.excess(10, 50))
+    assert holdings.excess(60, 0) is None

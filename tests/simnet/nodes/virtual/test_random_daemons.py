@@ -17,6 +17,7 @@ from simnet.world.adversaries.puppet import Puppet
 from simnet.world.determinism import Trace
 from simnet.world.random_clusters import (
     CHANGES_UNTIL_S,
+    CROWD,
     HEARD_S,
     NIGHT_S,
     PARTED_S,
@@ -82,6 +83,8 @@ def test_some_clusters_have_trainers_and_of_some_one_lies_beside_the_liars_that_
     drawn = [random_daemons(seed) for seed in range(400)]
     with_some = [s for s in drawn if any(group.role == "trainer" for group in s.nodes)]
     assert 0.05 * len(drawn) < len(with_some) < 0.2 * len(drawn)
+    crowds = [s for s in with_some if any(group.count >= min(CROWD) for group in s.nodes)]
+    assert 0 < len(crowds) < 0.2 * len(with_some)
     lying = [s for s in with_some if any(s.node_count - 1 in a.nodes for a in s.adversaries)]
     assert len(with_some) > 2 * len(lying) > 0
     assert all(s.group_of(s.node_count - 1).role == "trainer" for s in lying)
