@@ -220,7 +220,7 @@ async def test_the_doctor_says_so_as_well(tmp_path: Path) -> None:
     level, cause, advice = await only("directory", root)
     assert level == "error"
     assert "the book of invites of format 3" in cause
-    assert "Nothing in the directory was changed" in advice
+    assert advice.startswith("Install the version that wrote it")
 
 
 @pytest.mark.parametrize("version", [STORE_VERSION + 1, 0])
