@@ -54,8 +54,8 @@ def records_of(name: str, log: bytes) -> list[bytes]:
         if _record_at(log, behind) is not None:
             raise StorageFailed(
                 f"{name}: record {len(records)} at byte {offset} is damaged, and a whole one "
-                f"follows at byte {behind}; restore the file, or move it away: the node then "
-                f"observes until the others let it rejoin"
+                f"follows at byte {behind}; move it away, and put no older copy there: the node "
+                f"then observes until the others let it rejoin"
             )
         behind = log.find(_MARKER, behind + 1)
     return records

@@ -16,6 +16,7 @@ from daa_node.errors import UserError
 FILE_BYTES_MAX = 16 * 1024 * 1024  # 1,024 rounds of a hundred members are 14 MB
 ROUNDS_TOLD_MAX = 1_024  # of more, every second, third and so on
 NAME_CHARACTERS_MAX = 80
+ROUND_S_MAX = 1e9  # thirty years: what is longer is no time, and sums of it would be no numbers
 HOW = "it is neither the answer of `daa-node rounds --json` nor that of `simnet run --json`"
 
 
@@ -102,9 +103,10 @@ def _rounds(rows: Sequence[tuple[Any, Any, Any]]) -> tuple[BaselineRound, ...]:
         seconds = _number(wall_s)
         if not isinstance(height, int) or isinstance(height, bool) or seconds is None:
             continue
-        if seconds <= 0 or (found and height != found[-1].height + 1):
+        is_time = 0 < seconds <= ROUND_S_MAX
+        if not is_time or (found and height != found[-1].height + 1):
             found.clear()
-        if seconds > 0:
+        if is_time:
             at_s = seconds + (found[-1].at_s if found else 0.0)
             found.append(BaselineRound(height, at_s, seconds, _number(loss)))
     return tuple(found)

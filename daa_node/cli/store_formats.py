@@ -30,6 +30,9 @@ from daa_node.spot_checks import canaries
 HEAD_BYTES = 100  # the header of an SQLite file; every other one is shorter
 FORMATS_MAX = sqlite_schema.VERSIONS_MAX  # what says more has rotted: its own reader tells that
 
+# Whoever puts back an older copy of what a node signed has it sign something else in its place.
+NO_OLDER_COPY = "or make a new node: with an older copy of this file it could vote twice"
+
 VersionOf = Callable[[bytes], int | None]
 
 
@@ -100,18 +103,21 @@ FORMATS = (
         f"agreement/{key_files.BEGUN}",
         key_files.BEGUN_VERSION,
         _word(key_files.BEGUN_WORD),
+        instead=NO_OLDER_COPY,
     ),
     StoredFormat(
         "the log of what this node signed",
         "agreement/wal",
         journal_format.JOURNAL_VERSION,
         _journal(journal_format.LOG_MAGIC),
+        instead=NO_OLDER_COPY,
     ),
     StoredFormat(
         "the guard of what this node signed",
         "agreement/guard",
         journal_format.JOURNAL_VERSION,
         _journal(journal_format.GUARD_MAGIC),
+        instead=NO_OLDER_COPY,
     ),
     StoredFormat(
         "a pack of the chain", f"chain/{packed.PACKS}/*", packed.VERSION, packed.version_of

@@ -36,6 +36,11 @@ def test_a_gap_of_unknown_times_begins_anew() -> None:
     assert [(one.height, one.at_s) for one in found.rounds] == [(6, 2.0), (7, 4.0)]
 
 
+def test_a_time_that_no_round_takes_is_not_known() -> None:
+    found = baseline_in(text(rounds=[row(1, 1e308), row(2, 1e308), row(3)]), FILE)
+    assert [(one.height, one.at_s) for one in found.rounds] == [(3, 2.0)]
+
+
 def test_a_run_of_simnet_says_which_it_was_and_how_much_of_its_work_counted() -> None:
     facts = {"round_s": [3.0, 5.0], "losses": [1.2, 0.3], "useful_utilisation": 0.61}
     found = baseline_in(text(scenario="straggler", seed=7, facts=facts), FILE)

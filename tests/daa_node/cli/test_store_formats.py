@@ -156,6 +156,8 @@ def test_a_file_of_a_newer_program_is_refused_by_name_and_stays_as_it_was(
         assert said.startswith(f"{path} was written by a newer daa-node: it is "), said
         assert "of format 2, this program reads up to 1; update the program, or " in said
         assert "\n" not in said
+        # an older copy of what it has signed is never the way out
+        assert ("put back" in said) is not pattern.startswith(("agreement/", "history/"))
         assert path.read_bytes() == changed(whole, 2)
         path.unlink()
         there.write_bytes(whole)
@@ -226,7 +228,7 @@ async def test_the_doctor_says_so_as_well(tmp_path: Path) -> None:
     level, cause, advice = await only("directory", root)
     assert level == "error"
     assert "the book of invites of format 3" in cause
-    assert "Nothing in the directory was changed" in advice
+    assert advice.startswith("Install the version that wrote it")
 
 
 @pytest.mark.parametrize("version", [STORE_VERSION + 1, 0])
