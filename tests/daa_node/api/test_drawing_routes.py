@@ -42,7 +42,7 @@ class Rounds:
         directory = Directory(trio.current_time, {ALICE: PEER}, EventLog(lambda: 0))
         directory.saw(PEER, 1)
         directory.note_round_trip(PEER, 0.020)
-        return told_round_trips(directory, {PEER})
+        return told_round_trips(directory, {PEER}, {ALICE})
 
 
 async def asked(rounds: Rounds, *targets: str, token: str = TOKENS.read) -> list[Reply]:
