@@ -10,9 +10,11 @@ Rejoin, and the requests that take effect. What is of trainers takes what room t
 asked of their roll has room of its own.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from operator import itemgetter
 
 from daa_consensus.bft.evidence import decode_evidence, encode_evidence
 from daa_consensus.bft.messages import SetPayload, decode_signed
@@ -75,10 +77,10 @@ def why_unproven(proposed: SetPayload, inbound: Inbound) -> str | None:
 
 
 def _load_requests(cargo: "Cargo", held: list[Operation]) -> None:
-    """Requests in the order of arrival, a Join with its sponsor's statement; then approvals."""
+    """Requests in turn, a Join with its sponsor's statement; then approvals."""
     approvals = [o for o in held if isinstance(o.request.action, Approve)]
     words_left, bytes_left = cargo.room // 2, cargo.room_bytes // 2  # half is for approvals alone
-    for operation in (o for o in held if not isinstance(o.request.action, Approve)):
+    for operation in _in_turn(cargo, held, approvals):
         if cargo.room <= words_left or cargo.room_bytes <= bytes_left:
             break
         group = [encode_operation(operation)]
@@ -91,6 +93,21 @@ def _load_requests(cargo: "Cargo", held: list[Operation]) -> None:
     for approval in approvals:
         if cargo.awaits(approval):
             cargo.try_operations(encode_operation(approval))
+
+
+def _in_turn(cargo: "Cargo", held: list[Operation], approvals: list[Operation]) -> list[Operation]:
+    """Each member's first request in the order of arrival, then each one's second, and so on.
+
+    In the order of arrival alone, members that lie would fill each set: a word for a version, a
+    request of their own and a Join that they sponsor are said, and taken back, again and again. So
+    they take a place each, of which they have fewer than there are.
+    """
+    asked, turns = Counter[NodeId](), list[tuple[int, Operation]]()
+    for operation in (o for o in held if not isinstance(o.request.action, Approve)):
+        member = cargo.asker(operation, approvals)
+        turns.append((asked[member], operation))
+        asked[member] += 1
+    return [operation for _, operation in sorted(turns, key=itemgetter(0))]
 
 
 class Cargo:
@@ -199,6 +216,15 @@ class Cargo:
             ):
                 return approval
         return None
+
+    def asker(self, operation: Operation, approvals: list[Operation]) -> NodeId:
+        """In whose turn it is carried: a member's, also what a newcomer that it sponsors asks."""
+        action = operation.request.action
+        if isinstance(action, Join):
+            sponsor = self.sponsor(operation, approvals)
+            return action.subject if sponsor is None else sponsor.request.action.subject
+        held = (w.place for w in self._then.waiting if w.request.action.subject == action.subject)
+        return next((place for place in held if place is not None), action.subject)
 
     def awaits(self, approval: Operation) -> bool:
         """Whether the request waits, in the chain or in this set, and for this very statement."""

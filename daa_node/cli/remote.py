@@ -48,7 +48,7 @@ def status(root: Path, as_json: bool) -> None:
     report.put(f"phase       {answer['phase']}, round {answer['round']}, height {answer['height']}")
     if answer.get("paused"):
         report.put("paused      by its operator: it trains once it is resumed (daa-node resume)")
-    for line in protocol_lines(answer["protocol"]):
+    for line in protocol_lines(answer.get("protocol", {})):
         report.put(line)
     report.put(f"vertex      {answer['vertex_id']}")
     report.put(f"model       {answer['model_root']}")
@@ -103,8 +103,11 @@ def status(root: Path, as_json: bool) -> None:
 
 
 def protocol_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
-    """Of a version that is announced: whether this node is ready for it."""
-    first_round = protocol["next_from_round"]
+    """Of a version that is announced: whether this node is ready for it.
+
+    A daemon that still runs an older release than this command tells nothing of it.
+    """
+    first_round = protocol.get("next_from_round")
     if first_round is not None:
         due = "" if protocol["speaks_next"] else ": INSTALL a newer release before, or it stops"
         yield f"protocol    {protocol['in_use'] + 1} is used from round {first_round} on{due}"

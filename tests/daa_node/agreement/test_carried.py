@@ -35,6 +35,7 @@ from daa_consensus.operations import (
     Request,
     Speak,
     Stake,
+    Withdraw,
     encode_operation,
     membership_operations,
     signers_of,
@@ -283,6 +284,22 @@ def test_a_member_has_one_place_to_say_what_it_speaks_and_a_set_takes_each_word_
     known.follow([Block(CHAIN, 0, 2, 1, BlockId(b"p" * 32), 1, AbortPayload(1))])
     facts.follow(known.now, known.domain)
     assert not facts.operations, "a word is for the epoch that it was said in"
+
+
+def test_a_member_that_asks_for_much_at_once_takes_no_others_turn() -> None:
+    """Three requests go into a set of four members, and one of them has as many at hand."""
+    newcomer, waits = join(4), join(5)
+    much = [speak(0, 9), asked(Stake(NAMES[0], 2)), newcomer, approve(0, newcomer)]
+    others = [speak(1, 2), asked(Leave(NAMES[2]))]
+    found = carried(facts_of([*much, *others]), history()).operations
+    assert found == tuple(map(encode_operation, (much[0], *others)))
+    # What a newcomer takes back is asked in its sponsor's turn, else each would bring one more.
+    known = history()
+    known.follow([block_of(changed([], approve(0, waits), waits), 1)])
+    back = asked(Withdraw(NAMES[5], waits.request.id))
+    words = [speak(1, 2), asked(Leave(NAMES[2])), speak(3, 2)]
+    found = carried(facts_of([speak(0, 9), back, *words]), known).operations
+    assert found == tuple(map(encode_operation, (speak(0, 9), *words[:2])))
 
 
 def test_whoever_asks_for_something_may_say_what_it_speaks_besides() -> None:

@@ -41,3 +41,4 @@ def test_an_announced_protocol_is_told_with_what_is_due() -> None:
     (late,) = protocol_lines({**told, "speaks_next": False})
     assert "INSTALL a newer release" in late
     assert not list(protocol_lines({**told, "next_from_round": None}))
+    assert not list(protocol_lines({})), "the daemon that answers is of an older release"
