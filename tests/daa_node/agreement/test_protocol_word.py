@@ -2,11 +2,15 @@
 
 from typing import cast
 
+import trio
+import trio.testing
+from trio.testing import MockClock
+
 from daa_consensus.operations import Operation, Speak
 from daa_consensus.votes import Signed, Statement
 from daa_dag.ids import NodeId
 from daa_node.agreement.member_list import MemberList
-from daa_node.agreement.protocol_word import ProtocolWord
+from daa_node.agreement.protocol_word import LOOKED_EVERY_S, ProtocolWord
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.network.directory import Directory
@@ -28,10 +32,21 @@ class Pen:
 
 
 class Told:
-    """An agreement that hears what is asked for."""
+    """An agreement that hears what is asked for, and in which rounds are over."""
 
     def __init__(self) -> None:
         self.asked: list[Operation] = []
+        self.outcomes, self.resolved_round = self, 0
+        self._over = trio.Event()
+
+    async def resolved(self, round_number: int) -> None:
+        while self.resolved_round < round_number:
+            await self._over.wait()
+
+    def close_round(self) -> None:
+        self.resolved_round += 1
+        self._over.set()
+        self._over = trio.Event()
 
     def ask(self, operation: Operation) -> bool:
         self.asked.append(operation)
@@ -67,6 +82,30 @@ async def test_it_speaks_once_an_epoch_until_the_chain_has_it_and_takes_it_back(
     validators.speaks = range(1, 3)
     await stranger.say()
     assert len(agreement.asked) == 3
+
+
+async def test_a_word_that_came_too_late_is_said_sooner_in_the_next_epoch(
+    autojump_clock: MockClock,
+) -> None:
+    """Epochs of one round, whose sets are there before a word is due in them."""
+    validators, agreement = history(), Told()
+    word = ProtocolWord(
+        US.node_id, validators, cast(Signer, Pen()), cast(WanBft, cast(object, agreement))
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(word.run)
+        await trio.testing.wait_all_tasks_blocked()
+        validators.speaks = range(1, 3)
+        agreement.close_round()
+        for epoch in range(4):
+            await trio.sleep(0.9 * LOOKED_EVERY_S)
+            in_time = [o for o in agreement.asked if o.request.expires_epoch == epoch + 1]
+            await trio.sleep(0.3 * LOOKED_EVERY_S)
+            validators.follow(epoch_of_blocks(epoch, in_time))
+            agreement.close_round()
+        nursery.cancel_scope.cancel()
+    assert len(agreement.asked) == 3
+    assert validators.now.words.said == {US.node_id: 2}
 
 
 def test_what_is_announced_and_what_is_used_stands_in_the_log() -> None:
