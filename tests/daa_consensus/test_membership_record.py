@@ -57,6 +57,9 @@ def test_another_version_and_words_are_read_as_they_were_written() -> None:
     now = Membership(replace(committee_of([1, 2]), version=3), epoch=4, words=WORDS)
     assert again(now) == now
     assert again(now).committee.version == 3
+    # Each alone, too: who has taken its word back says no other one in the epoch.
+    for words in (ProtocolWords(heard_of=WORDS.heard_of), ProtocolWords(announced=True)):
+        assert again(replace(now, words=words)).words == words
 
 
 def test_without_another_version_a_record_is_what_it_was_before_there_was_one() -> None:

@@ -123,6 +123,12 @@ def test_what_is_announced_and_what_is_used_stands_in_the_log() -> None:
         validators.follow(epoch_of_blocks(epoch, said))
         members.changed()
         members.changed()
+    restarted = history()  # what was told before is not told again
+    restarted.speaks = range(1, 3)
+    again = MemberList(US.node_id, restarted, directory, mailbox, log)
+    again.take_up(members.on_disk())
+    restarted.follow(epoch_of_blocks(4, []))
+    again.changed()
     of_protocol = (events.PROTOCOL_ANNOUNCED, events.PROTOCOL_USED)
     first, second = (event for event in written if event["name"] in of_protocol)
     assert first["name"] == events.PROTOCOL_ANNOUNCED
