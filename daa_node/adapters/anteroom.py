@@ -21,8 +21,9 @@ from daa_node.adapters.descriptors import Gate
 from daa_node.adapters.waiting_room import SHARES, Familiar, network_of
 from daa_node.network.pace import Pace
 
-# Each costs a tenth of a millisecond: a flood of them a twentieth of a core. With 64 places whoever
-# comes has an eighth of a second for its first byte, and much longer where nobody presses.
+# Each costs a third of a millisecond: a flood of them a sixth of a core. With 64 places whoever
+# comes has an eighth of a second for its first byte, and much longer where nobody presses. At
+# a hundred a second a crowd fills the kernel's queue again: whoever comes waits for half a minute.
 ACCEPTS_PER_S = 500.0
 LOOK_S = 1.0  # between two looks at who has been silent for too long
 
