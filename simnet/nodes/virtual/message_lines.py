@@ -26,6 +26,7 @@ from simnet.nodes.virtual.job import Founding
 from simnet.nodes.virtual.network import HEADER_BYTES, Network
 from simnet.nodes.virtual.scheduling import at, now_ns
 from simnet.world.decoded_messages import decoded
+from simnet.world.wrapped_transport import WrappedTransport
 
 Place = tuple[int, int]  # (node, body)
 
@@ -74,27 +75,16 @@ class Lines:
         self._machines[machine.peer_id] = others
 
 
-class MessageTransport:
+class MessageTransport(WrappedTransport):
     """A Transport whose votes' streams are lines. `run` beside the transport inside."""
 
     def __init__(self, inner: Transport, lines: Lines, place: Place) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._lines = lines
         self.place = place
         self._handler: StreamHandler | None = None
         self._readings: dict[PeerId, Reading] = {}
         self._new, self._untaken = trio.open_memory_channel[Reading](READINGS_MAX)
-        self.addresses, self.connected = inner.addresses, inner.connected
-        self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
-        self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
-        self.keep_visitor = inner.keep_visitor
-        self.join_topic, self.publish = inner.join_topic, inner.publish
-        self.put_record, self.get_record = inner.put_record, inner.get_record
-        self.provide, self.find_providers = inner.provide, inner.find_providers
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._inner.peer_id
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hear others, until cancelled."""

@@ -21,6 +21,7 @@ from daa_node.seams import ByteStream, PeerId, StreamHandler, Transport
 from daa_node.wire.framing import read_message, write_message
 from daa_node.wire.protocols import HELLO, OURS, REQUEST
 from simnet.world.adversaries.message_filter import Rewritten
+from simnet.world.wrapped_transport import WrappedTransport
 
 GREETING_FIELDS = 6  # of this release
 NEW_FIELD = "what a later release says of itself"
@@ -74,22 +75,8 @@ async def _ask(transport: Transport, peer_id: PeerId, protocol: str) -> None:
         return
 
 
-class NextTransport:
+class NextTransport(WrappedTransport):
     """A Transport whose hellos say more."""
-
-    def __init__(self, inner: Transport) -> None:
-        self._inner = inner
-        self.addresses, self.connected = inner.addresses, inner.connected
-        self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
-        self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
-        self.keep_visitor = inner.keep_visitor
-        self.join_topic, self.publish = inner.join_topic, inner.publish
-        self.put_record, self.get_record = inner.put_record, inner.get_record
-        self.provide, self.find_providers = inner.provide, inner.find_providers
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._inner.peer_id
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         stream = await self._inner.open_stream(peer_id, protocol)

@@ -31,6 +31,7 @@ from daa_node.wire.protocols import REQUEST, VOTES
 from simnet.world.adversaries.behaviour import Behaviour, Pen, Voice
 from simnet.world.adversaries.shapes import LIMITS
 from simnet.world.decoded_messages import decoded
+from simnet.world.wrapped_transport import WrappedTransport
 
 KeysOf = Callable[[str], NodeKeys]  # by whose they are
 Rewrite = Callable[[bytes], Awaitable[list[bytes]]]  # what is sent instead of a message
@@ -103,7 +104,7 @@ class MessageFilter:
         return signed
 
 
-class LyingTransport:
+class LyingTransport(WrappedTransport):
     """A Transport whose messages pass a MessageFilter, and others what the liar likes."""
 
     def __init__(
@@ -119,20 +120,9 @@ class LyingTransport:
         `hangs_up_after` so many messages it closes each stream of others'; None: never.
         """
         self._hangs_up_after = hangs_up_after
-        self._inner = inner
+        super().__init__(inner)
         self._message_filter = message_filter
         self._asks, self._answers = asks, answers
-        self.addresses, self.connected = inner.addresses, inner.connected
-        self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
-        self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
-        self.keep_visitor = inner.keep_visitor
-        self.join_topic, self.publish = inner.join_topic, inner.publish
-        self.put_record, self.get_record = inner.put_record, inner.get_record
-        self.provide, self.find_providers = inner.provide, inner.find_providers
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._inner.peer_id
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         stream = await self._inner.open_stream(peer_id, protocol)
