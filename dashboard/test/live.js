@@ -98,6 +98,7 @@ await at("request", {
 await page.setViewportSize({ width: 1440, height: 900 });
 const membersBefore = await page.$$eval("#nodes tbody tr", (all) => all.length);
 await page.click("#members .requests button");
+await page.waitForSelector("dialog[open] #admin-token"); // it opens after it is painted
 const inDialog = await controls();
 await confirm();
 await page.waitForFunction(

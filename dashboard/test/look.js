@@ -32,6 +32,11 @@ async function lookOver(moment) {
 }
 
 const words = (selector) => page.textContent(selector);
+/** Of an element that is empty until there is something to say. */
+async function wordsOnceSaid(selector) {
+  await page.waitForFunction((it) => document.querySelector(it)?.textContent, selector);
+  return words(selector);
+}
 
 // without a token
 await page.goto(address);
@@ -40,7 +45,7 @@ const found = { ...await lookOver("sign-in") };
 const asksFor = await words("h1");
 await page.fill("#token", "not a token");
 await page.keyboard.press("Enter");
-const misshapen = await words("#token-fault");
+const misshapen = await wordsOnceSaid("#token-fault");
 const complainedBefore = [...complaints];
 
 // with a wrong one: the daemon refuses it, and the browser says so in its console
@@ -109,7 +114,7 @@ found.dialog = await violations(page);
 if (screenshots !== undefined) await page.screenshot({ path: join(screenshots, "dialog.png") });
 await page.keyboard.type("short");
 await page.keyboard.press("Enter");
-const dialogFault = await words("#admin-fault");
+const dialogFault = await wordsOnceSaid("#admin-fault");
 await page.keyboard.press("Escape");
 await page.waitForSelector("dialog", { state: "detached" });
 const afterDialog = await page.evaluate(() => document.activeElement?.textContent);
@@ -119,8 +124,7 @@ await page.click("#controls button:not(.danger)");
 await page.fill("#admin-token", token);
 const complainedSoFar = complaints.length;
 await page.keyboard.press("Enter");
-await page.waitForFunction(() => document.querySelector("#admin-fault")?.textContent !== "");
-const readOnly = await words("#admin-fault");
+const readOnly = await wordsOnceSaid("#admin-fault");
 complaints.length = complainedSoFar;
 // by the right one it is done
 await page.fill("#admin-token", adminToken);
@@ -156,8 +160,7 @@ await page.waitForFunction(() => document.querySelector("#settings small")?.text
   .includes("now 9"));
 const complainedBeforeChange = complaints.length;
 await page.click("dialog button[type=submit]");
-await page.waitForFunction(() => document.querySelector("#admin-fault")?.textContent !== "");
-const meanwhile = await words("#admin-fault");
+const meanwhile = await wordsOnceSaid("#admin-fault");
 complaints.length = complainedBeforeChange;
 await page.keyboard.press("Escape");
 await page.waitForSelector("dialog", { state: "detached" });

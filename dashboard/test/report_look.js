@@ -47,6 +47,9 @@ try {
   await page.setViewportSize({ width: 1440, height: 900 });
   const words = (selector) => page.textContent(selector);
   const all = (selector) => page.$$eval(selector, (each) => each.map((one) => one.textContent));
+  // the timeline is laid out anew some frames after the window
+  await page.waitForFunction(
+    (narrow) => document.querySelector("#timeline canvas").clientWidth > narrow, LOOKS.at(-1)[1]);
   const whole = await words("#timeline .readout");
   const wide = await page.$eval("#timeline canvas", ({ clientWidth }) => clientWidth);
   await page.hover("#timeline canvas", { position: { x: 74 + (wide - 74) / 2, y: 22 + 10 } });
