@@ -52,7 +52,8 @@ INTRODUCED_MAX = 2  # in one answer, beside those: to who lacks what they have
 TOLD_MAX = NEIGHBOURS_MAX + INTRODUCED_MAX
 ORPHANS_MAX = 64  # named in one request
 # A chunk is out for as long as four slow ones, but at least for a second and at most for eight:
-# nobody's lies stretch it further.
+# nobody's lies stretch it further. Nobody is late where most wait as long: on two cores that nine
+# nodes share, a second passes before anybody has anything, and half a blob would leave twice.
 PATIENCE_S_MIN = 1.0
 PATIENCE_S_MAX = 8.0
 PATIENCE_TIMES = 4
@@ -63,12 +64,14 @@ CALL_BACK_EVERY_S = PATIENCE_S_MIN / 8
 class Patience:
     """How long to wait for what usually takes less: of the newest waits the upper quarter, times 4.
 
-    Where waits grow, as in front of a link, they grow less than that.
+    Where waits grow, as in front of a link, they grow less than that. Of waits that are over the
+    shortest are known first: where most wait still, `still_s` says for how long by now.
     """
 
     def __init__(self, slowness: float = 1.0) -> None:
         """`slowness`: how many times longer than usual everything takes."""
         self._slowness = slowness
+        self.still_s = 0.0
         self._waits_s: deque[float] = deque(maxlen=WAITS_KEPT)
 
     def took(self, wait_s: float) -> None:
@@ -78,7 +81,7 @@ class Patience:
     def limit_s(self) -> float:
         usual_s = sorted(self._waits_s)[len(self._waits_s) * 3 // 4] if self._waits_s else 0.0
         least_s, most_s = PATIENCE_S_MIN * self._slowness, PATIENCE_S_MAX * self._slowness
-        return min(most_s, max(least_s, PATIENCE_TIMES * usual_s))
+        return min(most_s, max(least_s, PATIENCE_TIMES * max(usual_s, self.still_s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +235,25 @@ class Spread:
         """What was out for too long may be offered to others."""
         if now_s - self._called_back_s < CALL_BACK_EVERY_S:
             return
-        self._called_back_s, limit_s = now_s, self._patience.limit_s
+        self._called_back_s = now_s
+        self._patience.still_s = self._most_wait_s(now_s)
+        limit_s = self._patience.limit_s
         for fetcher in self._fetchers.values():
             late = [index for index, since in fetcher.out_s.items() if now_s - since > limit_s]
             if late:
                 fetcher.window = 1  # until it shows that it is quicker
                 self._take_back(fetcher, late)
+
+    def _most_wait_s(self, now_s: float) -> float:
+        """For how long the greater part of all receivers have waited for what is out to them.
+
+        That is no news of one of them, but of this machine, or its link, or all of theirs; liars
+        alone are too few to stretch it.
+        """
+        waits_s = [now_s - next(iter(f.out_s.values()), now_s) for f in self._fetchers.values()]
+        among = max(self._receivers, len(waits_s))
+        waits_s.sort(reverse=True)
+        return waits_s[among // 2] if among // 2 < len(waits_s) else 0.0
 
     def _take_back(self, fetcher: _Fetcher, indices: Iterable[int]) -> None:
         for index in indices:

@@ -1,6 +1,8 @@
 """Spreading one blob: each chunk goes out about once, whatever those who take it say or keep."""
 
 from collections import Counter
+from functools import reduce
+from operator import or_
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,7 +86,60 @@ def test_who_was_late_is_offered_one_chunk_at_a_time() -> None:
     spread = Spread(30, 1)
     part = spread.tell(node(0), 0, (), 0, 0.0).offered
     assert len(indices_of(part)) == OFFERS_START
+    spread.tell(node(1), 0, (), 0, LATER_S)  # who waits no longer than we can tell
     assert len(indices_of(spread.tell(node(0), 0, (), 0, LATER_S).offered)) == 1
+
+
+def test_nobody_is_late_while_most_wait_as_long() -> None:
+    """As on a busy machine: each would get what is on its way to another."""
+    spread = Spread(16, 4)
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(4)]
+    assert sum(part.bit_count() for part in parts) == 16
+    for i in range(3):
+        assert spread.tell(node(i), 0, range(16), 0, 2 * LATER_S).offered == parts[i]
+    took = spread.tell(node(3), parts[3], range(16), 0, 2 * LATER_S)
+    assert took.offered == 0  # three of four wait
+
+
+def test_a_few_who_keep_what_they_were_offered_do_not_stretch_patience() -> None:
+    spread = Spread(16, 4)
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(4)]
+    for i in range(1, 3):
+        spread.tell(node(i), parts[i], (), 0, 0.1)
+    late = spread.tell(node(1), parts[1], (), 0, 2 * LATER_S).offered
+    assert late
+    assert not late & ~(parts[0] | parts[3])
+
+
+def test_the_first_of_many_who_come_are_not_most_of_them() -> None:
+    spread = Spread(16, 8)
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(3)]
+    spread.tell(node(0), parts[0], (), 0, 0.1)
+    assert spread.tell(node(0), parts[0], (), 0, 2 * LATER_S).offered
+    kept = [spread.tell(node(i), 0, (), 0, 2 * LATER_S).offered for i in (1, 2)]
+    assert [part.bit_count() for part in kept] == [1, 1]  # as for who was late
+
+
+def test_patience_with_most_is_over_when_they_have_it() -> None:
+    spread, held, now_s, limits_s = Spread(2000, 4), [0] * 4, 0.0, list[float]()
+    for wait_s in (2.0, *(0.05,) * 8):
+        for i in range(4):
+            held[i] |= spread.tell(node(i), held[i], (), 0, now_s).offered
+        now_s += wait_s
+        for i in range(4):
+            held[i] = reduce(or_, held)
+            spread.tell(node(i), held[i], (), 0, now_s)
+        limits_s.append(spread._patience.limit_s)
+    assert (limits_s[0], limits_s[-1]) == (PATIENCE_S_MAX, PATIENCE_S_MIN)
+
+
+def test_patience_while_most_wait_has_an_end() -> None:
+    spread = Spread(4, 2)
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(2)]
+    for share in (0.25, 0.5, 0.99):
+        assert spread.tell(node(0), 0, (), 0, share * PATIENCE_S_MAX).offered == parts[0]
+    late = spread.tell(node(2), 0, (), 0, PATIENCE_S_MAX + 1.0).offered
+    assert late & (parts[0] | parts[1])
 
 
 def test_an_orphan_goes_out_again_once_a_patience_and_twice_as_often_each_time() -> None:
