@@ -3,9 +3,9 @@
 Pure, as fetch, which is the other end: whoever has a blob whole runs this, and its fetchers tell it
 what they have by now. Each is offered a part of its own, and told what others have, who pass it on.
 
-    UNOFFERED --offered--> OUT --a fetcher has it--> BROUGHT
-        ^                   |
-        +-- no longer than patience
+    UNOFFERED --offered--> OUT --sent--> OUT --a fetcher has it--> BROUGHT
+        ^                   |             |
+        +-------------------+-------------+-- each no longer than patience
 
 Only the author of a blob is as sparing. Of what several have from the start, as members have a
 certified delta, each of them offers what is unoffered first and then, as far as a fetcher takes
@@ -15,10 +15,11 @@ pass on.
 What is an author's is offered again only when it was out for longer than that, or when a fetcher
 has no other way to it: it names such orphans, is told who else has them, and gets those of whose
 holders it knows and that were offered to nobody for as long; each time twice as many copies may go
-out. So one who takes its part and keeps it, or claims what it does not give, costs the others one
-patience and us one copy, and f of them together as many patiences as f has binary digits. Claims to
-what was never offered change nothing. Of what nobody else has, a fetcher gets an even share until
-others say that they have it from there, so that who claims at once takes no more than that.
+out. So one who takes its part and keeps it, or claims what it does not give, costs the others two
+patiences, one to ask for it and one to say that it has it, and us one copy, and f of them together
+as many times that as f has binary digits. Claims to what was never offered change nothing. Of what
+nobody else has, a fetcher gets an even share until others say that they have it from there, so that
+who claims at once takes no more than that.
 
 Invariants, checked after every step:
   * no fetcher is offered more than OFFERS_MAX chunks that it does not have yet;
@@ -107,6 +108,7 @@ class _Fetcher:
     held: int = 0  # mask of chunks, as it says
     changed: int = 0  # by which news it last had more
     out_s: dict[int, float] = field(default_factory=dict)  # chunk -> since when it is out to it
+    sent_s: dict[int, float] = field(default_factory=dict)  # of these, when it was first sent
     window: int = OFFERS_START
     quickest_s: float = inf
     near: list[tuple[bytes, NodeId]] = field(default_factory=list)  # neighbours, nearest first
@@ -117,6 +119,15 @@ class _Fetcher:
     kept: int = 0  # mask of what it took, and nobody else says that it has
     kept_since_s: float = 0.0  # since when there is any, or more may be kept all the same
     named: int = 0  # how often others were told of it beside their neighbours
+
+    def is_late(self, index: int, limit_s: float, now_s: float) -> bool:
+        """What was sent a moment ago is on its way, for however long it was asked for."""
+        return now_s - self.sent_s.get(index, self.out_s[index]) > limit_s
+
+    def is_in(self, index: int) -> float:
+        """It is out no more. Returns since when it was."""
+        self.sent_s.pop(index, None)
+        return self.out_s.pop(index)
 
     def note_wait(self, wait_s: float) -> None:
         self.quickest_s = min(self.quickest_s, wait_s)
@@ -175,6 +186,14 @@ class Spread:
         holders = tuple((node, self._fetchers[node].held) for node in self._told(peer, heard))
         return Told(mask_of(fetcher.out_s), holders, self._news)
 
+    def sent(self, peer: NodeId, indices: Iterable[int], now_s: float) -> None:
+        """These have left for it. Who asks again and again gains no time."""
+        if (fetcher := self._fetchers.get(peer)) is None:
+            return
+        for index in indices:
+            if index in fetcher.out_s and index not in fetcher.sent_s:
+                fetcher.sent_s[index] = self._turns[index].began_s = now_s
+
     def forget(self, peer: NodeId) -> None:
         """It is gone, and what is out to it is not coming back."""
         fetcher = self._fetchers.pop(peer, None)
@@ -218,7 +237,7 @@ class Spread:
         self._news += 1
         fetcher.changed = self._news
         for index in [index for index in fetcher.out_s if gained >> index & 1]:
-            wait_s = now_s - fetcher.out_s.pop(index)
+            wait_s = now_s - fetcher.is_in(index)
             fetcher.taken += 1
             if not self._brought >> index & 1:
                 self._takers[index] = fetcher
@@ -239,7 +258,7 @@ class Spread:
         self._patience.still_s = self._most_wait_s(now_s)
         limit_s = self._patience.limit_s
         for fetcher in self._fetchers.values():
-            late = [index for index, since in fetcher.out_s.items() if now_s - since > limit_s]
+            late = [index for index in fetcher.out_s if fetcher.is_late(index, limit_s, now_s)]
             if late:
                 fetcher.window = 1  # until it shows that it is quicker
                 self._take_back(fetcher, late)
@@ -257,7 +276,7 @@ class Spread:
 
     def _take_back(self, fetcher: _Fetcher, indices: Iterable[int]) -> None:
         for index in indices:
-            del fetcher.out_s[index]
+            fetcher.is_in(index)
             if not self._brought >> index & 1 and not self._is_out(index):
                 self._unoffered[index] = None
 

@@ -168,7 +168,7 @@ class BlobServer:
                     if request.kind in self._for_members or isinstance(request, ShareRequest):
                         await send(encode_refused(Refusal.UNKNOWN))
                     else:
-                        await self._answer(send, request, to_stranger=True)
+                        await self._answer(send, request, None)
 
     async def _serve_member(self, stream: FrameStream, request: Request, turn: PromptLock) -> None:
         is_first = not self.is_last(stream.node_id)
@@ -178,7 +178,7 @@ class BlobServer:
             async with in_turn(stream, turn):
                 if not is_first:
                     await self._let_others_pass()
-                await self._answer(partial(self._send_whole, stream), request)
+                await self._answer(partial(self._send_whole, stream), request, stream.node_id)
         finally:
             self._members_served -= 1
             self._firsts_served -= is_first
@@ -207,16 +207,16 @@ class BlobServer:
             while self._firsts_served:
                 await self._quiet.park()
 
-    async def _answer(self, send: Send, request: Request, to_stranger: bool = False) -> None:
+    async def _answer(self, send: Send, request: Request, member: NodeId | None) -> None:
         try:
             name, limits = (request.kind, request.root), self.limits
-            if limits is not None and not limits.may_serve(*name, to_stranger):
+            if limits is not None and not limits.may_serve(*name, to_stranger=member is None):
                 raise _Refuse(Refusal.SPENT)
             match request:
                 case FindRequest():
                     await self._send_found(send, request)
                 case ChunksRequest():
-                    await self._send_chunks(send, request)
+                    await self._send_chunks(send, request, member)
                 case ShareRequest():
                     raise _Refuse(Refusal.UNKNOWN)
                 case _:
@@ -289,13 +289,13 @@ class BlobServer:
         for at in range(0, len(rest), FRAME_BYTES_MAX):
             await send(rest[at : at + FRAME_BYTES_MAX])
 
-    async def _send_chunks(self, send: Send, request: ChunksRequest) -> None:
+    async def _send_chunks(self, send: Send, request: ChunksRequest, member: NodeId | None) -> None:
         if not self.may_show(request.kind, request.root):
             raise _Refuse(Refusal.UNKNOWN)
         part = None
         if self._spreading is not None:
             part = self._spreading.under_way.part((request.kind, request.root))
-        if part is not None and await self._send_part(send, request, part):
+        if part is not None and await self._send_part(send, request, part, member):
             return
         blob = await self._opened(request.kind, request.root)
         count = len(blob.manifest.sizes)
@@ -304,7 +304,7 @@ class BlobServer:
             raise _Refuse(Refusal.TOO_MUCH)
         if request.kind == SNAPSHOTS:
             await send(encode_chunks([await self._record(blob, i) for i in request.indices]))
-            self._note_sent(request, sum(sizes))
+            self._note_sent(request, sum(sizes), member)
             return
         buffer = self._buffers.pop() if self._buffers else bytearray(FRAME_BYTES_MAX)
         frame, body = lay_out_chunks(sizes, buffer)
@@ -321,11 +321,13 @@ class BlobServer:
             parts.append(self._checked(blob, index, body[:size]))
             body = body[size:]
         await send(encode_chunks(parts) if None in parts else frame)
-        self._note_sent(request, sum(sizes))
+        self._note_sent(request, sum(sizes), member)
         if len(self._buffers) < BUFFERS_KEPT_MAX:
             self._buffers.append(buffer)
 
-    async def _send_part(self, send: Send, request: ChunksRequest, part: Part) -> bool:
+    async def _send_part(
+        self, send: Send, request: ChunksRequest, part: Part, member: NodeId | None
+    ) -> bool:
         """What there is so far; False if it cannot be read: it may be whole, elsewhere, by now."""
         manifest, held = part.manifest, [index for index in request.indices if index in part.held]
         sizes = [manifest.sizes[index] for index in held]
@@ -348,14 +350,15 @@ class BlobServer:
             body = body[size:]
         all_here = len(chunks) == len(request.indices)
         await send(frame if all_here else encode_chunks([chunks.get(i) for i in request.indices]))
-        self._note_sent(request, sum(sizes))
+        self._note_sent(request, sum(sizes), member)
         if len(self._buffers) < BUFFERS_KEPT_MAX:
             self._buffers.append(buffer)
         return True
 
-    def _note_sent(self, request: ChunksRequest, size_bytes: int) -> None:
+    def _note_sent(self, request: ChunksRequest, size_bytes: int, member: NodeId | None) -> None:
         if self._spreading is not None:
-            self._spreading.sent((request.kind, request.root), size_bytes)
+            name = request.kind, request.root
+            self._spreading.sent(name, member, request.indices, size_bytes)
 
     async def _record(self, blob: _OpenBlob, index: int) -> bytes | memoryview | None:
         assert self._snapshots is not None

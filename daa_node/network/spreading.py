@@ -6,7 +6,7 @@ by asking, so nobody is sent what it did not ask for, and who asks too often wai
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
@@ -104,8 +104,12 @@ class Spreading:
         told = spread.tell(peer, request.have, request.orphans, request.heard, now_s)
         return Shared(told.news, told.offered, told.holders)
 
-    def sent(self, name: BlobName, size_bytes: int) -> None:
-        """Chunks of it have left."""
+    def sent(
+        self, name: BlobName, member: NodeId | None, indices: Sequence[int], size_bytes: int
+    ) -> None:
+        """Chunks of it have left, to a member or to a stranger."""
+        if member is not None and (spread := self._spreads.get(name)) is not None:
+            spread.sent(member, indices, trio.current_time() / self._slowness)
         self._sent_bytes[name] += size_bytes
         while len(self._sent_bytes) > BLOBS_SPREAD_MAX:
             del self._sent_bytes[next(iter(self._sent_bytes))]

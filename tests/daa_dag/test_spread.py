@@ -90,6 +90,34 @@ def test_who_was_late_is_offered_one_chunk_at_a_time() -> None:
     assert len(indices_of(spread.tell(node(0), 0, (), 0, LATER_S).offered)) == 1
 
 
+def test_what_was_sent_a_moment_ago_is_on_its_way_once() -> None:
+    spread = Spread(8, 2)
+    hoarded = indices_of(spread.tell(node(0), 0, (), 0, 0.0).offered)
+    for now_s in (0.9 * LATER_S, 1.8 * LATER_S):  # asked for again, and sent again
+        spread.sent(node(0), [*hoarded, 1000], now_s)
+        spread.sent(node(9), hoarded, now_s)  # who is gone by now
+    spread.tell(node(1), 0xFF & ~mask_of(hoarded), (), 0, 1.8 * LATER_S)
+    orphans = spread.tell(node(1), 0xFF & ~mask_of(hoarded), hoarded, 0, 1.8 * LATER_S)
+    assert orphans.offered == 0
+    assert spread.tell(node(1), 0xFF & ~mask_of(hoarded), hoarded, 0, 2.1 * LATER_S).offered
+
+
+def test_a_turn_of_copies_begins_when_the_first_was_sent() -> None:
+    spread = Spread(1, 1)
+    spread.tell(node(0), 0, (), 0, 0.0)
+    spread.sent(node(0), (0,), 0.9 * LATER_S)
+    assert spread._turns[0].began_s == 0.9 * LATER_S
+
+
+def test_what_is_offered_again_has_as_long_as_before() -> None:
+    spread = Spread(1, 5)
+    spread.tell(node(0), 0, (), 0, 0.0)
+    spread.sent(node(0), (0,), 0.0)
+    for share in (1.0, 1.5):
+        spread.tell(node(0), 0, (), 0, share * LATER_S)
+        assert spread._fetchers[node(0)].out_s == {0: LATER_S}
+
+
 def test_nobody_is_late_while_most_wait_as_long() -> None:
     """As on a busy machine: each would get what is on its way to another."""
     spread = Spread(16, 4)

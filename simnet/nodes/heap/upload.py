@@ -160,7 +160,12 @@ class Upload:
         leaves_ns += size_bytes * 8 * NS // self._up_bits_s[node]
         self._busy_ns[node] = leaves_ns
         self.sent_bytes[node] += size_bytes
-        self.engine.at(leaves_ns, self.wires.send, node, peer, answer(index, payload))
+        self.engine.at(leaves_ns, self._chunk_leaves, node, peer, index, payload)
+
+    def _chunk_leaves(self, node: int, peer: int, index: int, payload: bytes | None) -> None:
+        self.wires.send(node, peer, answer(index, payload))
+        if node == AUTHOR:
+            self.spread.sent(name_of(peer), (index,), self.engine.now_ns / NS)
 
     @property
     def ratio(self) -> float:
