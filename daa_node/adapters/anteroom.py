@@ -6,14 +6,18 @@
 A crowd that connects and says nothing is let in as fast as it comes and gives way to whoever comes
 next. So it fills neither the kernel's queue, in which an honest visitor would wait behind it, nor
 the places of those who are served. A visitor has something to say at once: it is gone from here by
-the time that a few dozen others have come. Nobody here has a task of its own.
+the time that a few dozen others have come. Nobody here has a task or a stream of its own, and a
+crowd is let in by handfuls: to wake up for each would cost more than all the rest.
 """
 
+import errno
+import os
 import selectors
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -21,16 +25,27 @@ from daa_node.adapters.descriptors import Gate
 from daa_node.adapters.waiting_room import SHARES, Familiar, network_of
 from daa_node.network.pace import Pace
 
-# Each costs a third of a millisecond: a flood of them a sixth of a core. With 64 places whoever
+# Each costs a tenth of a millisecond: a flood of them a twentieth of a core. With 64 places whoever
 # comes has an eighth of a second for its first byte, and much longer where nobody presses. At
 # a hundred a second a crowd fills the kernel's queue again: whoever comes waits for half a minute.
 ACCEPTS_PER_S = 500.0
+HANDFUL = 10  # at once
+HANDFUL_S = HANDFUL / ACCEPTS_PER_S  # between two of them, where the room is full
 LOOK_S = 1.0  # between two looks at who has been silent for too long
+# What accept(2) says of one visitor, and not of the door.
+_GONE_ALREADY = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("ECONNABORTED", "EPERM", "EPROTO", "ENOPROTOOPT", "EOPNOTSUPP"),
+        *("ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ENONET"),
+    )
+    if hasattr(errno, name)
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Guest:
-    stream: trio.SocketStream
+    socket: socket.socket
     network: str
     came_s: float
 
@@ -47,7 +62,7 @@ class Anteroom:
         self._capacity = capacity
         self._silent_s = silent_s
         self._familiar = familiar
-        self._guests: dict[trio.SocketStream, _Guest] = {}  # the oldest first
+        self._guests: dict[_Guest, None] = {}  # the oldest first
         self._held = Counter[str]()  # by network
         self._selector = selectors.DefaultSelector()
         self._came = trio.Event()
@@ -55,22 +70,21 @@ class Anteroom:
     def __len__(self) -> int:
         return len(self._guests)
 
-    def enter(self, stream: trio.SocketStream) -> None:
-        """It is ours from now on, until `speaker` gives it back."""
-        try:
-            host = str(stream.socket.getpeername()[0])
-        except OSError:  # gone already
-            stream.socket.close()
-            return
-        if len(self._guests) >= self._capacity:
+    @property
+    def is_full(self) -> bool:
+        return len(self._guests) >= self._capacity
+
+    def enter(self, visitor: socket.socket, host: str) -> None:
+        """It does not block, and is ours from now on, until `speaker` gives it back."""
+        if self.is_full:
             self._drop(self._who_goes())
-        guest = _Guest(stream, network_of(host), trio.current_time())
-        self._selector.register(stream.socket.fileno(), selectors.EVENT_READ, guest)
-        self._guests[stream] = guest  # not before: whoever is not watched could never be let go
+        guest = _Guest(visitor, network_of(host), trio.current_time())
+        self._selector.register(visitor.fileno(), selectors.EVENT_READ, guest)
+        self._guests[guest] = None  # not before: whoever is not watched could never be let go
         self._held[guest.network] += 1
         self._came.set()
 
-    async def speaker(self) -> trio.SocketStream:
+    async def speaker(self) -> socket.socket:
         """The next one that has said something; it is the caller's."""
         while True:
             if not self._guests:
@@ -80,33 +94,31 @@ class Anteroom:
                 await trio.lowlevel.wait_readable(self._selector.fileno())
             guests: list[_Guest] = [key.data for key, _ in self._selector.select(0)]
             for guest in sorted(guests, key=self._standing):
-                if await self._has_spoken(guest):
+                if self._has_spoken(guest):
                     self._forget(guest)
-                    return guest.stream
+                    return guest.socket
             self._send_away_the_silent()
 
     def close(self) -> None:
         """Nobody is here afterwards; it can be entered again."""
-        for guest in list(self._guests.values()):
+        for guest in list(self._guests):
             self._drop(guest)
 
-    async def _has_spoken(self, guest: _Guest) -> bool:
+    def _has_spoken(self, guest: _Guest) -> bool:
         """A visitor that has hung up instead is dropped."""
-        if guest.stream not in self._guests:
-            return False
         try:
-            heard = await guest.stream.socket.recv(1, socket.MSG_PEEK)
-        except (OSError, trio.ClosedResourceError):
-            heard = b""
-        if guest.stream not in self._guests:  # it gave way while we listened
+            heard = guest.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:  # it was nothing
             return False
+        except OSError:
+            heard = b""
         if not heard:
             self._drop(guest)
         return bool(heard)
 
     def _send_away_the_silent(self) -> None:
         latest_s = trio.current_time() - self._silent_s
-        for guest in [one for one in self._guests.values() if one.came_s <= latest_s]:
+        for guest in [one for one in self._guests if one.came_s <= latest_s]:
             self._drop(guest)
 
     def _standing(self, guest: _Guest) -> tuple[bool, bool]:
@@ -118,18 +130,33 @@ class Anteroom:
         def rank(guest: _Guest) -> tuple[bool, bool, int]:
             return *self._standing(guest), self._held[guest.network]
 
-        return max(self._guests.values(), key=rank)  # the first of equals, which is the oldest
+        return max(self._guests, key=rank)  # the first of equals, which is the oldest
 
     def _drop(self, guest: _Guest) -> None:
         self._forget(guest)
-        guest.stream.socket.close()
+        guest.socket.close()
 
     def _forget(self, guest: _Guest) -> None:
-        self._selector.unregister(guest.stream.socket.fileno())
-        del self._guests[guest.stream]
+        self._selector.unregister(guest.socket.fileno())
+        del self._guests[guest]
         self._held[guest.network] -= 1
         if not self._held[guest.network]:
             del self._held[guest.network]
+
+
+def _accepted(door: socket.socket) -> tuple[socket.socket, str] | None:
+    """Who waits longest in the kernel's queue, and from where; None if nobody does."""
+    while True:
+        try:
+            visitor, address = door.accept()
+        except BlockingIOError:
+            return None
+        except OSError as fault:
+            if fault.errno not in _GONE_ALREADY:
+                raise
+        else:
+            visitor.setblocking(False)
+            return visitor, str(address[0])
 
 
 async def serve_who_speaks(
@@ -142,23 +169,36 @@ async def serve_who_speaks(
 
     A socket is closed when its handler returns, which must raise nothing.
     """
-    pace = Pace(ACCEPTS_PER_S, ACCEPTS_PER_S)
 
-    async def handle(stream: trio.SocketStream) -> None:
+    async def handle(visitor: socket.socket) -> None:
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(visitor))
         try:
             await handler(stream)
         finally:
             await trio.aclose_forcefully(stream)
             gate.places.release()
 
-    async def let_in() -> None:
-        while True:
-            await pace.take()
-            anteroom.enter(await gate.shortage.outlast(listener.accept))
+    async def let_in(door: socket.socket) -> int:
+        """How many came."""
+        for count in range(HANDFUL):
+            if (came := _accepted(door)) is None:
+                return count
+            anteroom.enter(*came)
+        return HANDFUL
+
+    async def let_all_in() -> None:
+        pace = Pace(ACCEPTS_PER_S, HANDFUL)  # of those who hang up at once, too
+        # the same socket: trio would make several objects for each that comes
+        with socket.socket(fileno=os.dup(listener.socket.fileno())) as door:
+            while True:
+                await trio.lowlevel.wait_readable(door)
+                await pace.take(await gate.shortage.outlast(partial(let_in, door)))
+                if anteroom.is_full:
+                    await trio.sleep(HANDFUL_S)
 
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(let_in)
+            nursery.start_soon(let_all_in)
             while True:
                 await gate.places.acquire()
                 await gate.pace.take()

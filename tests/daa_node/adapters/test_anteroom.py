@@ -1,18 +1,26 @@
 """Whoever has connected and says nothing gives way, and whoever has something to say is found."""
 
+import errno
+import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 import trio
 import trio.testing
 
-from daa_node.adapters.anteroom import ACCEPTS_PER_S, LOOK_S, Anteroom, serve_who_speaks
+from daa_node.adapters.anteroom import (
+    HANDFUL,
+    HANDFUL_S,
+    LOOK_S,
+    Anteroom,
+    serve_who_speaks,
+)
 from daa_node.adapters.descriptors import Gate, Shortage
 from daa_node.adapters.waiting_room import SHARES, Familiar
 from tests.daa_node.adapters.http_asking import connected
@@ -34,6 +42,19 @@ class Served:
     async def until_here(self, count: int) -> None:
         while len(self.anteroom) != count:
             await trio.testing.wait_all_tasks_blocked(0.01)
+
+    async def crowd(
+        self, hosts: Sequence[str], clock: trio.testing.MockClock
+    ) -> list[trio.SocketStream]:
+        """One from each host; all of them have been let in, handful after handful."""
+        crowd = list[trio.SocketStream]()
+        for start in range(0, len(hosts), HANDFUL):
+            crowd += [await self.come(host) for host in hosts[start : start + HANDFUL]]
+            for _ in range(2):  # the first of a handful may have come alone
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                clock.jump(HANDFUL_S)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        return crowd
 
 
 @asynccontextmanager
@@ -65,7 +86,7 @@ async def test_a_silent_crowd_takes_no_turn_of_whoever_speaks(
     mock_clock: trio.testing.MockClock,  # it stands: two are served at once, and then nobody
 ) -> None:
     async with served() as subject:
-        crowd = [await subject.come("127.0.0.2") for _ in range(10 * PLACES)]
+        crowd = await subject.crowd(10 * PLACES * ["127.0.0.2"], mock_clock)
         visitor = await subject.come()
         await visitor.send_all(b"here")
         while not subject.words:
@@ -91,7 +112,7 @@ async def test_of_the_address_with_most_here_the_first_that_came_goes(
     async with served() as subject:
         alone = await subject.come("127.0.0.2")
         await subject.until_here(1)
-        crowd = [await subject.come("127.0.0.3") for _ in range(PLACES)]
+        crowd = await subject.crowd(PLACES * ["127.0.0.3"], mock_clock)
         assert await is_shown_out(crowd[0])
         await alone.send_all(b"still here")
         while not subject.words:
@@ -128,7 +149,8 @@ async def test_whoever_comes_from_a_familiar_address_stays_and_is_served_first(
                 await trio.testing.wait_all_tasks_blocked(0.01)
         known = await subject.come("127.0.0.9")
         await subject.until_here(1)
-        crowd = [await subject.come(f"127.0.0.{host}") for host in range(10, 10 + 3 * PLACES)]
+        hosts = [f"127.0.0.{host}" for host in range(10, 10 + 3 * PLACES)]
+        crowd = await subject.crowd(hosts, mock_clock)
         for stream in crowd[-2:]:
             await stream.send_all(b"of a crowd")
         await known.send_all(b"known")
@@ -148,9 +170,9 @@ async def test_a_crowd_from_a_familiar_address_keeps_nobody_else_out(
             await stream.send_all(word)
             while word not in subject.words:
                 await trio.testing.wait_all_tasks_blocked(0.01)
-        crowd = [await subject.come("127.0.0.9") for _ in range(2 * SHARES)]
-        alone = await subject.come("127.0.0.3")
-        crowd += [await subject.come("127.0.0.9") for _ in range(2 * SHARES)]
+        crowd = await subject.crowd(2 * SHARES * ["127.0.0.9"], mock_clock)
+        (alone,) = await subject.crowd(["127.0.0.3"], mock_clock)
+        crowd += await subject.crowd(2 * SHARES * ["127.0.0.9"], mock_clock)
         await subject.until_here(2 * SHARES)
         for stream in crowd[-SHARES:]:
             await stream.send_all(b"of a crowd")
@@ -185,11 +207,15 @@ async def test_more_than_its_pace_wait_in_the_kernel_and_are_let_in_with_time(
             async with await subject.come():
                 await trio.sleep_forever()
 
-        for _ in range(int(ACCEPTS_PER_S) + 20):
+        for _ in range(6 * HANDFUL):
             nursery.start_soon(sit)
-        await subject.until_here(int(ACCEPTS_PER_S))
-        mock_clock.jump(20 / ACCEPTS_PER_S)
-        await subject.until_here(int(ACCEPTS_PER_S) + 20)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        turns = 0
+        while len(subject.anteroom) < 6 * HANDFUL:
+            assert len(subject.anteroom) <= (2 + turns) * HANDFUL
+            mock_clock.jump(HANDFUL_S)
+            turns += 1
+            await trio.testing.wait_all_tasks_blocked(0.01)
         nursery.cancel_scope.cancel()
 
 
@@ -202,21 +228,20 @@ async def test_when_it_is_closed_everybody_is_shown_out_and_it_can_be_entered_ag
 
 
 async def test_whoever_gives_way_while_it_is_listened_to_is_not_served() -> None:
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listener.socket.getsockname()[1]
-    async with listener:
+    with socket.create_server(("127.0.0.1", 0)) as door:
         for steps in range(8):  # of other tasks, before the next one comes
-            anteroom, found = Anteroom(1, SILENT_S, Familiar()), list[trio.SocketStream]()
-            ours, theirs = list[trio.SocketStream](), list[trio.SocketStream]()
+            anteroom, found = Anteroom(1, SILENT_S, Familiar()), list[socket.socket]()
+            ours, theirs = list[socket.socket](), list[socket.socket]()
             for _ in range(2):
-                theirs.append(await connected(port))
-                await theirs[-1].send_all(b"here")
-                ours.append(await listener.accept())
-                await trio.lowlevel.wait_readable(ours[-1].socket)
-            anteroom.enter(ours[0])
+                theirs.append(socket.create_connection(door.getsockname()))
+                theirs[-1].sendall(b"here")
+                ours.append(door.accept()[0])
+                ours[-1].setblocking(False)
+                await trio.lowlevel.wait_readable(ours[-1])
+            anteroom.enter(ours[0], "127.0.0.1")
 
             async def find(
-                anteroom: Anteroom = anteroom, found: list[trio.SocketStream] = found
+                anteroom: Anteroom = anteroom, found: list[socket.socket] = found
             ) -> None:
                 found.append(await anteroom.speaker())
 
@@ -225,11 +250,44 @@ async def test_whoever_gives_way_while_it_is_listened_to_is_not_served() -> None
                     nursery.start_soon(find)
                     for _ in range(steps):
                         await trio.lowlevel.checkpoint()
-                    anteroom.enter(ours[1])
-            assert found[0].socket.fileno() >= 0
+                    anteroom.enter(ours[1], "127.0.0.1")
+            assert found[0].fileno() >= 0
             anteroom.close()
-            for stream in (*theirs, *found):
-                await trio.aclose_forcefully(stream)
+            for each in (*theirs, *found):
+                each.close()
+
+
+async def test_a_lack_of_files_is_outlasted_and_who_is_gone_already_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accept, met = socket.socket.accept, [errno.ECONNABORTED, errno.EMFILE, errno.ENETDOWN]
+
+    def lacking(door: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
+        if met:
+            raise OSError(met.pop(), "as the system says")
+        return accept(door)
+
+    monkeypatch.setattr(socket.socket, "accept", lacking)
+    with trio.fail_after(30):
+        async with served() as subject:
+            visitor = await subject.come()
+            await visitor.send_all(b"here")
+            assert await is_shown_out(visitor)
+            assert subject.words == [b"here"]
+    assert met == []
+
+
+async def test_a_door_that_is_broken_is_not_asked_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_door: socket.socket) -> NoReturn:
+        raise OSError(errno.EINVAL, "not listening")
+
+    monkeypatch.setattr(socket.socket, "accept", broken)
+    with trio.fail_after(30), pytest.RaisesGroup(OSError, flatten_subgroups=True):
+        async with served() as subject:
+            async with await subject.come():
+                await trio.sleep_forever()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are watched, too")
@@ -237,8 +295,8 @@ async def test_what_the_system_does_not_watch_stays_nowhere(tmp_path: Path) -> N
     """No socket is refused so while there is memory; a file is."""
     anteroom = Anteroom(PLACES, SILENT_S, Familiar())
     with (tmp_path / "file").open("wb") as file:
-        nothing = SimpleNamespace(getpeername=lambda: ("127.0.0.2", 1), fileno=file.fileno)
+        nothing = cast(socket.socket, SimpleNamespace(fileno=file.fileno))
         with pytest.raises(PermissionError):
-            anteroom.enter(cast(trio.SocketStream, SimpleNamespace(socket=nothing)))
+            anteroom.enter(nothing, "127.0.0.2")
     assert len(anteroom) == 0
     anteroom.close()
