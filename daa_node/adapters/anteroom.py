@@ -11,11 +11,11 @@ crowd is let in by handfuls: to wake up for each would cost more than all the re
 """
 
 import errno
-import os
 import selectors
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,18 +26,21 @@ from daa_node.adapters.waiting_room import SHARES, Familiar, network_of
 from daa_node.network.pace import Pace
 
 # Each costs a tenth of a millisecond: a flood of them a twentieth of a core. With 64 places whoever
-# comes has an eighth of a second for its first byte, and much longer where nobody presses. At
-# a hundred a second a crowd fills the kernel's queue again: whoever comes waits for half a minute.
+# comes has an eighth of a second for its first byte, half of it where a lull has ended, and much
+# longer where nobody presses. At a hundred a second a crowd fills the kernel's queue again: whoever
+# comes waits for half a minute.
 ACCEPTS_PER_S = 500.0
-HANDFUL = 10  # at once
-HANDFUL_S = HANDFUL / ACCEPTS_PER_S  # between two of them, where the room is full
+BURST = 20.0  # those of 40 ms, in which the loop may have done other work
+HANDFUL = 10  # between two looks at what else is to do: a millisecond
+HANDFUL_S = HANDFUL / ACCEPTS_PER_S  # in which a handful gathers, where the room is full
 LOOK_S = 1.0  # between two looks at who has been silent for too long
 # What accept(2) says of one visitor, and not of the door.
 _GONE_ALREADY = frozenset(
     getattr(errno, name)
     for name in (
         *("ECONNABORTED", "EPERM", "EPROTO", "ENOPROTOOPT", "EOPNOTSUPP"),
-        *("ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ENONET"),
+        *("ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ENONET", "ECONNRESET"),
+        *("ETIMEDOUT", "ENOSR", "ESOCKTNOSUPPORT", "EPROTONOSUPPORT"),
     )
     if hasattr(errno, name)
 )
@@ -75,12 +78,17 @@ class Anteroom:
         return len(self._guests) >= self._capacity
 
     def enter(self, visitor: socket.socket, host: str) -> None:
-        """It does not block, and is ours from now on, until `speaker` gives it back."""
+        """It is ours from now on, until `speaker` gives it back; closed if this raises OSError."""
+        guest = _Guest(visitor, network_of(host), trio.current_time())
+        try:
+            visitor.setblocking(False)
+            self._selector.register(visitor.fileno(), selectors.EVENT_READ, guest)
+        except OSError:  # whoever is not watched could never be let go
+            visitor.close()
+            raise
         if self.is_full:
             self._drop(self._who_goes())
-        guest = _Guest(visitor, network_of(host), trio.current_time())
-        self._selector.register(visitor.fileno(), selectors.EVENT_READ, guest)
-        self._guests[guest] = None  # not before: whoever is not watched could never be let go
+        self._guests[guest] = None
         self._held[guest.network] += 1
         self._came.set()
 
@@ -144,19 +152,15 @@ class Anteroom:
             del self._held[guest.network]
 
 
-def _accepted(door: socket.socket) -> tuple[socket.socket, str] | None:
-    """Who waits longest in the kernel's queue, and from where; None if nobody does."""
-    while True:
-        try:
-            visitor, address = door.accept()
-        except BlockingIOError:
-            return None
-        except OSError as fault:
-            if fault.errno not in _GONE_ALREADY:
-                raise
-        else:
-            visitor.setblocking(False)
-            return visitor, str(address[0])
+@contextmanager
+def _borrowed(listener: trio.SocketListener) -> Iterator[socket.socket]:
+    """The same socket as Python has it: trio would make several objects for each that comes."""
+    door = socket.socket(fileno=listener.socket.fileno())
+    door.setblocking(False)
+    try:
+        yield door
+    finally:
+        door.detach()  # the listener closes it
 
 
 async def serve_who_speaks(
@@ -178,23 +182,34 @@ async def serve_who_speaks(
             await trio.aclose_forcefully(stream)
             gate.places.release()
 
-    async def let_in(door: socket.socket) -> int:
-        """How many came."""
-        for count in range(HANDFUL):
-            if (came := _accepted(door)) is None:
-                return count
-            anteroom.enter(*came)
-        return HANDFUL
+    async def let_in(door: socket.socket, pace: Pace) -> bool:
+        """Whether more may wait. Those who came before it met a lack are in, and paid for."""
+        if listener.socket.fileno() < 0:
+            raise trio.ClosedResourceError
+        await trio.lowlevel.wait_readable(listener.socket)
+        for _ in range(HANDFUL):
+            try:
+                visitor, address = door.accept()
+            except BlockingIOError:
+                return False
+            except OSError as fault:
+                if fault.errno not in _GONE_ALREADY:
+                    raise
+            else:
+                if address:
+                    anteroom.enter(visitor, str(address[0]))
+                else:  # gone already, as BSD and macOS say it
+                    visitor.close()
+            pace.spend(1)  # who has hung up, too
+        return True
 
     async def let_all_in() -> None:
-        pace = Pace(ACCEPTS_PER_S, HANDFUL)  # of those who hang up at once, too
-        # the same socket: trio would make several objects for each that comes
-        with socket.socket(fileno=os.dup(listener.socket.fileno())) as door:
+        pace = Pace(ACCEPTS_PER_S, BURST)
+        with _borrowed(listener) as door:
             while True:
-                await trio.lowlevel.wait_readable(door)
-                await pace.take(await gate.shortage.outlast(partial(let_in, door)))
-                if anteroom.is_full:
-                    await trio.sleep(HANDFUL_S)
+                may_wait = await gate.shortage.outlast(partial(let_in, door, pace))
+                gathers = anteroom.is_full and not may_wait
+                await trio.sleep(HANDFUL_S if gathers else pace.debt_s)
 
     try:
         async with trio.open_nursery() as nursery:

@@ -66,7 +66,7 @@ class Shortage:
         self._told_at_s = -TOLD_EVERY_S
 
     async def outlast(self, work: Callable[[], Awaitable[T]]) -> T:
-        """`work`, as often as it takes. When it meets a lack, it must have changed nothing yet."""
+        """`work`, anew as often as it takes: what it changed before it met a lack stands."""
         while True:
             try:
                 return await work()
