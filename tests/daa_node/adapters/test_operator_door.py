@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
-from daa_node.adapters.anteroom import LOOK_S
+from daa_node.adapters.anteroom import HANDFUL, HANDFUL_S, LOOK_S
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.http_door import (
     ACCEPTS_PER_S,
@@ -31,6 +31,13 @@ from tests.daa_node.adapters.operator_doors import TOKEN, Opened, opened
 from tests.daa_node.api.operator_desks import STATUS, TOKENS, operator_desk
 
 IDLE = 500
+
+
+async def let_handfuls_in(clock: trio.testing.MockClock) -> None:
+    """Until cancelled: a clock that stands goes on where everybody waits for it."""
+    while True:
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        clock.jump(HANDFUL_S)
 
 
 def hostile(subject: Opened) -> dict[str, tuple[bytes, bytes]]:
@@ -199,9 +206,10 @@ async def heard(stream: trio.SocketStream, word: bytes) -> bytes:
 
 
 async def test_fifty_programs_follow_the_events_and_whoever_idles_drives_none_out(
-    mock_clock: trio.testing.MockClock,  # it stands: nobody is too late, and a hundred come at once
+    mock_clock: trio.testing.MockClock,
 ) -> None:
     async with opened() as subject, trio.open_nursery() as nursery:
+        nursery.start_soon(let_handfuls_in, mock_clock)
         streams = []
         for _ in range(50):
             stream = await subject.connect()
@@ -274,10 +282,11 @@ async def test_who_drips_a_head_is_left(mock_clock: trio.testing.MockClock) -> N
 
 
 async def test_five_hundred_idle_connections_hold_no_more_than_their_places_and_keep_nobody_out(
-    mock_clock: trio.testing.MockClock,  # it stands: whoever had to wait for a turn waited for ever
+    mock_clock: trio.testing.MockClock,
 ) -> None:
-    most = 0
+    most, began_s = 0, trio.current_time()
     async with opened() as subject, trio.open_nursery() as nursery:
+        nursery.start_soon(let_handfuls_in, mock_clock)
 
         async def sit() -> None:
             stream = await subject.connect("127.0.0.3")
@@ -299,6 +308,8 @@ async def test_five_hundred_idle_connections_hold_no_more_than_their_places_and_
                 await subject.check_alive()  # and a newcomer is answered
                 most = max(most, subject.door.standing()["connections"])
         assert most <= ANTEROOM + 2
+        turns = 2 * ACCEPTS_PER_S + ACCEPTS_PER_S * (trio.current_time() - began_s)
+        assert turns < IDLE - 100  # behind those who idle, had they taken any, there was none
         mock_clock.jump(HEAD_TIMEOUT_S)
         while subject.door.standing()["connections"]:
             await trio.testing.wait_all_tasks_blocked(0.01)
@@ -326,6 +337,10 @@ async def test_whoever_has_shown_a_token_is_answered_before_a_crowd_that_speaks(
             crowd.append(await subject.connect(f"127.0.3.{len(crowd) + 1}"))
             await crowd[-1].send_all(b"G")
             await trio.testing.wait_all_tasks_blocked()
+            if len(crowd) % HANDFUL == 0:
+                mock_clock.jump(HANDFUL_S)  # a turn, too, for ten that come
+        mock_clock.jump(HANDFUL_S)
+        await trio.testing.wait_all_tasks_blocked(0.01)
 
         async def ask() -> None:
             answers.append(await subject.ask(subject.get()))
