@@ -40,7 +40,7 @@ def test_members_vouch_for_whoever_comes_to_train(
     """Behind a cap of its own: its settings are as its class says. Time is counted in rounds."""
     monkeypatch.setenv("SIMNET_BACKEND", "proxy")
     coming = {"name": "coming", "count": 1, "role": "newcomer", "limits": {"upload_mbit_s": 5}}
-    vouched = {"rounds": 25, "trainers": {"admission": "vouched"}}
+    vouched = {"rounds": 15, "trainers": {"admission": "vouched"}}
     work = QUICK["work"] | vouched
     changes = {"nodes": [{"count": 4}, coming], "work": work, "duration_s": 900}
     outcome = run(Scenario.model_validate(QUICK | changes), tmp_path)
