@@ -279,6 +279,7 @@ class Spread:
             fetcher.is_in(index)
             if not self._brought >> index & 1 and not self._is_out(index):
                 self._unoffered[index] = None
+                self._turns[index].began_s = -inf  # over, however long patience is by then
 
     def _is_out(self, index: int) -> bool:
         return any(index in fetcher.out_s for fetcher in self._fetchers.values())

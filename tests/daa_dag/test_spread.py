@@ -161,6 +161,21 @@ def test_patience_with_most_is_over_when_they_have_it() -> None:
     assert (limits_s[0], limits_s[-1]) == (PATIENCE_S_MAX, PATIENCE_S_MIN)
 
 
+def test_what_was_late_goes_out_twice_though_patience_grows_meanwhile() -> None:
+    """One liar claims late what it has, so that the next one alone gets what the first kept."""
+    spread = Spread(32, 4)
+    kept, claimed, *parts = (spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(4))
+    for i, part in enumerate(parts, 2):
+        spread.tell(node(i), part, (), 0, 0.05)
+    spread.sent(node(1), indices_of(claimed), 0.5)
+    spread.tell(node(1), 0, (), 0, LATER_S)
+    spread.tell(node(1), claimed, (), 0, LATER_S)
+    assert spread._patience.limit_s > 3.0
+    first = spread.tell(node(4), 0, (), 0, LATER_S).offered
+    second = spread.tell(node(5), 0, (), 0, LATER_S).offered
+    assert first & second & kept
+
+
 def test_patience_while_most_wait_has_an_end() -> None:
     spread = Spread(4, 2)
     parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(2)]
