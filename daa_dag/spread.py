@@ -28,7 +28,7 @@ Invariants, checked after every step:
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
@@ -142,12 +142,19 @@ class Spread:
     """One blob of `chunk_count` chunks. Times are seconds of any clock."""
 
     def __init__(
-        self, chunk_count: int, receivers: int, salt: bytes = b"", is_author: bool = True
+        self,
+        chunk_count: int,
+        receivers: int,
+        salt: bytes = b"",
+        is_author: bool = True,
+        stake_of: Mapping[NodeId, int] | None = None,
     ) -> None:
         """`receivers`: how many are going to want it, about. `salt`: of the order of the chunks.
 
         Who is no author, but one of several that have it, gives copies as well as its link takes.
+        `stake_of`: for how much the wait of each counts; of others nothing. None: all are equal.
         """
+        self._stake_of = stake_of
         self._is_author = is_author
         self._chunk_count = chunk_count
         self._all = (1 << chunk_count) - 1
@@ -264,15 +271,23 @@ class Spread:
                 self._take_back(fetcher, late)
 
     def _most_wait_s(self, now_s: float) -> float:
-        """For how long the greater part of all receivers have waited for what is out to them.
+        """For how long the greater part of all stake, or of all receivers, waits for what is out.
 
         That is no news of one of them, but of this machine, or its link, or all of theirs; liars
-        alone are too few to stretch it.
+        alone are too few to stretch it. Names without a stake can be many.
         """
-        waits_s = [now_s - next(iter(f.out_s.values()), now_s) for f in self._fetchers.values()]
-        among = max(self._receivers, len(waits_s))
-        waits_s.sort(reverse=True)
-        return waits_s[among // 2] if among // 2 < len(waits_s) else 0.0
+        stake_of = self._stake_of or dict.fromkeys(self._fetchers, 1)
+        total = sum(stake_of.values()) if self._stake_of else max(self._receivers, len(stake_of))
+        waits_s = [
+            (now_s - next(iter(fetcher.out_s.values()), now_s), stake_of.get(node, 0))
+            for node, fetcher in self._fetchers.items()
+        ]
+        waiting = 0
+        for wait_s, stake in sorted(waits_s, reverse=True):
+            waiting += stake
+            if 2 * waiting > total:
+                return wait_s
+        return 0.0
 
     def _take_back(self, fetcher: _Fetcher, indices: Iterable[int]) -> None:
         for index in indices:

@@ -38,7 +38,12 @@ class BulkWiring:
         self.limits.weigh = parts.weigh_frame
         self._bulk = parts.make_bulk(directory.node_of, contacts.blame)
         swarm = Swarm(UnderWay(), self._member_source, lambda: parts.entropy.bytes(SALT_BYTES))
-        self.spreading = Spreading(lambda: len(directory.members()), swarm, parts.slowness)
+        self.spreading = Spreading(
+            lambda: len(directory.members()),
+            swarm,
+            parts.slowness,
+            lambda: validators.now.committee.stake_of,
+        )
         me = parts.keys.node_id
         fault, limits = contacts.fault, self.limits
         self.fetcher = BlobFetcher(me, self._bulk, fault, swarm, limits, parts.slowness)

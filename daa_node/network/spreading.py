@@ -6,7 +6,7 @@ by asking, so nobody is sent what it did not ask for, and who asks too often wai
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import trio
@@ -76,11 +76,19 @@ class Swarm:
 class Spreading:
     """Of one server: every blob that members have asked for a part of."""
 
-    def __init__(self, receivers: Callable[[], int], swarm: Swarm, slowness: float = 1.0) -> None:
+    def __init__(
+        self,
+        receivers: Callable[[], int],
+        swarm: Swarm,
+        slowness: float = 1.0,
+        stakes: Callable[[], Mapping[NodeId, int] | None] = lambda: None,
+    ) -> None:
         """`receivers`: how many want what we spread, about.
 
-        `slowness`: how many times longer than usual a chunk takes.
+        `slowness`: how many times longer than usual a chunk takes. `stakes`: of those who vote,
+        whose waits tell how long all wait; not told, everybody's do.
         """
+        self._stakes = stakes
         self._slowness = slowness
         self.under_way = swarm.under_way
         self._receivers = receivers
@@ -95,7 +103,9 @@ class Spreading:
         spread = self._spreads.get(name)
         if spread is None:
             is_author = request.kind == "updates"
-            spread = Spread(len(manifest.sizes), self._receivers(), self._draw(), is_author)
+            salt, stake_of = self._draw(), self._stakes()
+            count = len(manifest.sizes)
+            spread = Spread(count, self._receivers(), salt, is_author, stake_of)
             self._spreads[name] = spread
             while len(self._spreads) > BLOBS_SPREAD_MAX:
                 self._spreads.popitem(last=False)

@@ -139,6 +139,25 @@ def test_a_few_who_keep_what_they_were_offered_do_not_stretch_patience() -> None
     assert not late & ~(parts[0] | parts[3])
 
 
+def test_names_without_stake_do_not_stretch_patience_however_many() -> None:
+    stake_of = {node(0): 4, node(1): 3, node(2): 3}
+    spread = Spread(16, 8, stake_of=stake_of)
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(8)]
+    for i in range(2):  # all others keep what they were offered
+        spread.tell(node(i), parts[i], (), 0, 0.1)
+    late = spread.tell(node(0), parts[0], (), 0, 2 * LATER_S).offered
+    assert late
+    assert not late & (parts[0] | parts[1])
+
+
+def test_most_stake_stretches_patience_however_few_have_it() -> None:
+    spread = Spread(16, 8, stake_of={node(0): 1, node(1): 4})
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(8)]
+    for i in (0, *range(2, 8)):
+        spread.tell(node(i), parts[i], (), 0, 0.1)
+    assert not spread.tell(node(0), parts[0], (), 0, 2 * LATER_S).offered & parts[1]
+
+
 def test_the_first_of_many_who_come_are_not_most_of_them() -> None:
     spread = Spread(16, 8)
     parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(3)]

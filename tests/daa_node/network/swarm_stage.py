@@ -64,7 +64,9 @@ class Member:
         store = cast(BlobStore, self.shelf)
         swarm = Swarm(UnderWay(), world.source_of, lambda: os.urandom(16))
         slow = world.slowness
-        self.spreading = Spreading(lambda: len(world.members) - 1, swarm, slow)
+        self.spreading = Spreading(
+            lambda: len(world.members) - 1, swarm, slow, lambda: world.stake_of
+        )
         self.server = BlobServer(
             dict.fromkeys((KIND, "deltas", "boundaries"), store),
             None,
@@ -146,6 +148,7 @@ class World:
         self.nursery = nursery
         self.slowness = slowness
         self.open_s = 0.0  # how long a session takes to open
+        self.stake_of: dict[NodeId, int] | None = None  # None: all are equal
         self.members: dict[PeerId, Member] = {}
         self.author = self.add("author", chunk_s)
         self.author.shelf.writer.chunks = {index: chunk(index) for index in range(CHUNK_COUNT)}

@@ -194,22 +194,36 @@ def test_wrong_chunks_are_refused_scored_and_asked_for_elsewhere() -> None:
     in_swarm(play)
 
 
+async def keep_parts(world: World, liar: Member) -> None:
+    """Take what is offered, and tell nobody."""
+    stream = await liar.bulk.open(world.author.source.peer_id)
+    while True:
+        await stream.send_frame(share(0))
+        answer = decode_answer(await stream.receive_frame() or b"")
+        assert isinstance(answer, Shared)
+        await trio.sleep(0.01)
+
+
 def test_who_takes_its_part_and_tells_nobody_costs_one_more_copy_of_it() -> None:
     async def play(world: World) -> None:
-        async def hoard() -> None:
-            stream = await world.receivers[0].bulk.open(world.author.source.peer_id)
-            while True:
-                await stream.send_frame(share(0))
-                answer = decode_answer(await stream.receive_frame() or b"")
-                assert isinstance(answer, Shared)
-                await trio.sleep(0.01)
-
-        world.nursery.start_soon(hoard)
+        world.nursery.start_soon(keep_parts, world, world.receivers[0])
         await trio.sleep(0.1)
         assert await world.fetch_all(world.receivers[1:]) < STALL_S
         assert world.author.ratio <= RATIO_MAX
 
     in_swarm(play)
+
+
+def test_many_names_without_a_vote_that_keep_their_parts_stretch_nobody_s_patience() -> None:
+    async def play(world: World) -> None:
+        honest, liars = world.receivers[:3], world.receivers[3:]
+        world.stake_of = {member.source.node_id: 1 for member in (world.author, *honest)}
+        for liar in liars:
+            world.nursery.start_soon(keep_parts, world, liar)
+        await trio.sleep(0.1)
+        assert await world.fetch_all(honest) < STALL_S
+
+    in_swarm(play, receivers=7)
 
 
 def test_a_slow_member_holds_nobody_up() -> None:
