@@ -22,7 +22,7 @@ from daa_node.wire.blob_messages import Shared, ShareRequest
 # What many want at the same time. A boundary is asked for by those that check it.
 SPREAD_KINDS = frozenset({"updates", "deltas", "snapshots"})
 
-BLOBS_SPREAD_MAX = 128  # remembered: a round's, of as many as may vote
+BLOBS_SPREAD_MAX = 128  # of a kind, remembered: a round's, of as many as may vote
 # A fetcher that hears nothing new asks six times a second, and a blob brings it news some dozen
 # times.
 SHARES_PER_S = 50.0
@@ -93,23 +93,27 @@ class Spreading:
         self.under_way = swarm.under_way
         self._receivers = receivers
         self._draw = swarm.draw
-        self._spreads: OrderedDict[BlobName, Spread] = OrderedDict()
+        # Kind by kind: a chain may have hundreds of deltas, and who asks for parts of all of them
+        # would have us forget what is out of an update, and offer the whole of it again.
+        self._spreads: dict[str, OrderedDict[BlobRoot, Spread]] = {
+            kind: OrderedDict() for kind in SPREAD_KINDS
+        }
         self._paces: dict[NodeId, Pace] = {}
         self._sent_bytes: Counter[BlobName] = Counter()  # of chunks
 
     async def answer(self, peer: NodeId, request: ShareRequest, manifest: Manifest) -> Shared:
         await self._pace_of(peer).take()
-        name = request.kind, request.root
-        spread = self._spreads.get(name)
+        spreads = self._spreads[request.kind]
+        spread = spreads.get(request.root)
         if spread is None:
             is_author = request.kind == "updates"
             salt, stake_of = self._draw(), self._stakes()
             count = len(manifest.sizes)
             spread = Spread(count, self._receivers(), salt, is_author, stake_of)
-            self._spreads[name] = spread
-            while len(self._spreads) > BLOBS_SPREAD_MAX:
-                self._spreads.popitem(last=False)
-        self._spreads.move_to_end(name)
+            spreads[request.root] = spread
+            while len(spreads) > BLOBS_SPREAD_MAX:
+                spreads.popitem(last=False)
+        spreads.move_to_end(request.root)
         now_s = trio.current_time() / self._slowness
         told = spread.tell(peer, request.have, request.orphans, request.heard, now_s)
         return Shared(told.news, told.offered, told.holders)
@@ -118,7 +122,9 @@ class Spreading:
         self, name: BlobName, member: NodeId | None, indices: Sequence[int], size_bytes: int
     ) -> None:
         """Chunks of it have left, to a member or to a stranger."""
-        if member is not None and (spread := self._spreads.get(name)) is not None:
+        kind, root = name
+        spread = self._spreads[kind].get(root) if kind in SPREAD_KINDS else None
+        if member is not None and spread is not None:
             spread.sent(member, indices, trio.current_time() / self._slowness)
         self._sent_bytes[name] += size_bytes
         while len(self._sent_bytes) > BLOBS_SPREAD_MAX:

@@ -3,9 +3,10 @@
 import pytest
 import trio
 
+from daa_dag.ids import BlobRoot, digest_of
 from daa_dag.spread import SPREAD_CHUNKS_MIN, mask_of
 from daa_node.errors import StorageFailed, Unavailable
-from daa_node.network.spreading import SHARES_AT_ONCE, SHARES_PER_S, Part
+from daa_node.network.spreading import BLOBS_SPREAD_MAX, SHARES_AT_ONCE, SHARES_PER_S, Part
 from daa_node.network.stall import STALL_S
 from daa_node.seams import FrameStream
 from daa_node.wire.blob_messages import (
@@ -285,6 +286,21 @@ def test_who_says_what_it_has_too_often_waits() -> None:
         assert trio.current_time() >= 9.9
 
     in_swarm(play)
+
+
+def test_who_asks_for_parts_of_many_old_deltas_lets_no_update_leave_again() -> None:
+    async def play(world: World) -> None:
+        first, second, liar = (member.source.node_id for member in world.receivers)
+        answer = world.author.spreading.answer
+        update = ShareRequest(KIND, MANIFEST.root, 0, (), 0)
+        offered = (await answer(first, update, MANIFEST)).offered
+        for number in range(BLOBS_SPREAD_MAX + 1):
+            old = ShareRequest("deltas", BlobRoot(digest_of(b"%d" % number)), 0, (), 0)
+            await answer(liar, old, MANIFEST)
+        assert offered
+        assert not (await answer(second, update, MANIFEST)).offered & offered
+
+    in_swarm(play, receivers=3)
 
 
 def test_who_comes_late_gets_it_from_those_that_have_it_by_then() -> None:
