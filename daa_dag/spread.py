@@ -3,9 +3,9 @@
 Pure, as fetch, which is the other end: whoever has a blob whole runs this, and its fetchers tell it
 what they have by now. Each is offered a part of its own, and told what others have, who pass it on.
 
-    UNOFFERED --offered--> OUT --sent--> OUT --a fetcher has it--> BROUGHT
-        ^                   |             |
-        +-------------------+-------------+-- each no longer than patience
+    UNOFFERED --offered--> OUT --a fetcher has it--> BROUGHT
+        ^                   |
+        +-- no longer than patience, and a second more where it was sent meanwhile
 
 Only the author of a blob is as sparing. Of what several have from the start, as members have a
 certified delta, each of them offers what is unoffered first and then, as far as a fetcher takes
@@ -15,11 +15,11 @@ pass on.
 What is an author's is offered again only when it was out for longer than that, or when a fetcher
 has no other way to it: it names such orphans, is told who else has them, and gets those of whose
 holders it knows and that were offered to nobody for as long; each time twice as many copies may go
-out. So one who takes its part and keeps it, or claims what it does not give, costs the others two
-patiences, one to ask for it and one to say that it has it, and us one copy, and f of them together
-as many times that as f has binary digits. Claims to what was never offered change nothing. Of what
-nobody else has, a fetcher gets an even share until others say that they have it from there, so that
-who claims at once takes no more than that.
+out. So one who takes its part and keeps it, or claims what it does not give, costs the others one
+patience, and a second if it asks for it late, and us one copy, and f of them together as many times
+that as f has binary digits. Claims to what was never offered change nothing. Of what nobody else
+has, a fetcher gets an even share until others say that they have it from there, so that who claims
+at once takes no more than that.
 
 Invariants, checked after every step:
   * no fetcher is offered more than OFFERS_MAX chunks that it does not have yet;
@@ -121,8 +121,9 @@ class _Fetcher:
     named: int = 0  # how often others were told of it beside their neighbours
 
     def is_late(self, index: int, limit_s: float, now_s: float) -> bool:
-        """What was sent a moment ago is on its way, for however long it was asked for."""
-        return now_s - self.sent_s.get(index, self.out_s[index]) > limit_s
+        """What was sent a moment ago is on its way, however late it was asked for."""
+        was_sent_s = now_s - self.sent_s.get(index, -inf)
+        return now_s - self.out_s[index] > limit_s and was_sent_s > PATIENCE_S_MIN
 
     def is_in(self, index: int) -> float:
         """It is out no more. Returns since when it was."""
@@ -199,7 +200,7 @@ class Spread:
             return
         for index in indices:
             if index in fetcher.out_s and index not in fetcher.sent_s:
-                fetcher.sent_s[index] = self._turns[index].began_s = now_s
+                fetcher.sent_s[index] = now_s
 
     def forget(self, peer: NodeId) -> None:
         """It is gone, and what is out to it is not coming back."""

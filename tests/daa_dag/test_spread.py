@@ -102,20 +102,14 @@ def test_what_was_sent_a_moment_ago_is_on_its_way_once() -> None:
     assert spread.tell(node(1), 0xFF & ~mask_of(hoarded), hoarded, 0, 2.1 * LATER_S).offered
 
 
-def test_a_turn_of_copies_begins_when_the_first_was_sent() -> None:
-    spread = Spread(1, 1)
-    spread.tell(node(0), 0, (), 0, 0.0)
-    spread.sent(node(0), (0,), 0.9 * LATER_S)
-    assert spread._turns[0].began_s == 0.9 * LATER_S
-
-
 def test_what_is_offered_again_has_as_long_as_before() -> None:
     spread = Spread(1, 5)
-    spread.tell(node(0), 0, (), 0, 0.0)
-    spread.sent(node(0), (0,), 0.0)
-    for share in (1.0, 1.5):
+    times = (0.0, 0.0), (1.0, 1.0), (1.5, 1.0), (2.4, 1.0), (3.0, 3.0)  # when, and out since when
+    for share, since in times:
         spread.tell(node(0), 0, (), 0, share * LATER_S)
-        assert spread._fetchers[node(0)].out_s == {0: LATER_S}
+        assert spread._fetchers[node(0)].out_s == {0: since * LATER_S}
+        if share in (0.0, 1.5):
+            spread.sent(node(0), (0,), share * LATER_S)
 
 
 def test_nobody_is_late_while_most_wait_as_long() -> None:
