@@ -125,7 +125,7 @@ class _Fetcher:
         was_sent_s = now_s - self.sent_s.get(index, -inf)
         return now_s - self.out_s[index] > limit_s and was_sent_s > PATIENCE_S_MIN
 
-    def is_in(self, index: int) -> float:
+    def settle(self, index: int) -> float:
         """It is out no more. Returns since when it was."""
         self.sent_s.pop(index, None)
         return self.out_s.pop(index)
@@ -245,7 +245,7 @@ class Spread:
         self._news += 1
         fetcher.changed = self._news
         for index in [index for index in fetcher.out_s if gained >> index & 1]:
-            wait_s = now_s - fetcher.is_in(index)
+            wait_s = now_s - fetcher.settle(index)
             fetcher.taken += 1
             if not self._brought >> index & 1:
                 self._takers[index] = fetcher
@@ -292,7 +292,7 @@ class Spread:
 
     def _take_back(self, fetcher: _Fetcher, indices: Iterable[int]) -> None:
         for index in indices:
-            fetcher.is_in(index)
+            fetcher.settle(index)
             if not self._brought >> index & 1 and not self._is_out(index):
                 self._unoffered[index] = None
                 self._turns[index].began_s = -inf  # over, however long patience is by then
