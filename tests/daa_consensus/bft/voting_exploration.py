@@ -224,8 +224,11 @@ class Walk:
         self._honesty, self._safety = explorer.honesty, explorer.safety
         self._quorum = explorer.rules.honest_quorum
         self.locals: list[Local] = []
+        self._sent: list[int] = []  # of each of them, and the number of its node
+        self._node_of: list[int] = []
         self._numbers: dict[Local, int] = {}
-        self._outlooks: dict[tuple[int, Node, Node, Node], Outlook] = {}
+        self._nodes: dict[Node, int] = {}
+        self._outlooks: dict[tuple[int, int, int, int], Outlook] = {}
         self._moves: dict[tuple[int, tuple[int, ...]], tuple[dict[int, list[int]], set[int]]] = {}
         self.states = 0
 
@@ -235,16 +238,15 @@ class Walk:
         reached, frontier = {first}, [first]
         while frontier:
             one, two, three = frontier.pop()
-            outlook = self._outlook(*(self.locals[i] for i in (one, two, three)))
-            found = [ordered(i, two, three) for i in self._next(one, outlook)]
-            found += [ordered(one, i, three) for i in self._next(two, outlook)]
-            found += [ordered(one, two, i) for i in self._next(three, outlook)]
+            outlook = self._outlook(one, two, three)
+            for moving, other, another in ((one, two, three), (two, one, three), (three, one, two)):
+                for moved in self._next(moving, outlook):
+                    triple = ordered(moved, other, another)
+                    if triple not in reached:
+                        reached.add(triple)
+                        frontier.append(triple)
             if self._leave is not None and not outlook.stuck.isdisjoint((one, two, three)):
                 raise Broken("a dead end: a view without a certificate that a node cannot leave")
-            for triple in found:
-                if triple not in reached:
-                    reached.add(triple)
-                    frontier.append(triple)
         self.states = len(reached)
         return {outlook.state for outlook in self._outlooks.values()}
 
@@ -252,14 +254,19 @@ class Walk:
         if local not in self._numbers:
             self._numbers[local] = len(self.locals)
             self.locals.append(local)
+            self._sent.append(local.sent)
+            self._node_of.append(self._nodes.setdefault(local.node, len(self._nodes)))
         return self._numbers[local]
 
-    def _outlook(self, one: Local, two: Local, three: Local) -> Outlook:
-        certified = self._start.certified | quorum(one.sent, two.sent, three.sent, self._quorum)
-        key = certified, one.node, two.node, three.node
+    def _outlook(self, one: int, two: int, three: int) -> Outlook:
+        sent, node_of = self._sent, self._node_of
+        certified = quorum(sent[one], sent[two], sent[three], self._quorum)
+        certified |= self._start.certified
+        # by numbers: nodes are tuples of tuples, and there are a million states
+        key = certified, node_of[one], node_of[two], node_of[three]
         known = self._outlooks.get(key)
         if known is None:
-            nodes = tuple(sorted(key[1:]))
+            nodes = tuple(sorted(self.locals[number].node for number in (one, two, three)))
             executed = executed_by(nodes, self._quorum)
             self._safety.check(certified, executed)
             moves = self._moves.setdefault((certified, executed), ({}, set()))
@@ -275,12 +282,8 @@ class Walk:
 
     def _find_next(self, number: int, outlook: Outlook) -> list[int]:
         local, certified, honesty = self.locals[number], outlook.state.certified, self._honesty
-        allowed = [
-            word
-            for word in self._words
-            if not word.bit & local.sent
-            and honesty.may_sign(local.record, local.node, word, certified)
-        ]
+        unsaid = [word for word in self._words if not word.bit & local.sent]
+        allowed = honesty.signable(local.record, local.node, unsaid, certified)
         leaving = self._leave is None or self._leave in allowed or self._leave.bit & local.sent
         if not leaving and not certified & self._view_ends:
             outlook.stuck.add(number)

@@ -9,7 +9,7 @@ Not modelled: time (a deadline may pass at any moment), data (it may arrive at a
 a node can no longer do because it has heard of a certificate; that only takes votes away.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -119,16 +119,23 @@ class Honesty:
         notarized, nullified = self.known(certified, tip)
         return Seen(notarized, nullified, self.executed(node), self.round(node.holds))
 
-    def may_sign(self, record: Record, node: Node, word: Word, certified: int) -> bool:
-        """Whether it may, for all that anybody can know of its tip."""
-        return any(
-            self.may_sign_at(tip, record, node, word, certified) for tip in self.tips(certified)
-        )
+    def signable(
+        self, record: Record, node: Node, words: Sequence[Word], certified: int
+    ) -> list[Word]:
+        """Those that it may sign, for all that anybody can know of its tip."""
+        views = [(tip, self.seen(certified, tip, node)) for tip in self.tips(certified)]
+        return [
+            word
+            for word in words
+            if any(self._may_sign(tip, seen, record, node, word) for tip, seen in views)
+        ]
 
     def may_sign_at(self, tip: int, record: Record, node: Node, word: Word, certified: int) -> bool:
+        return self._may_sign(tip, self.seen(certified, tip, node), record, node, word)
+
+    def _may_sign(self, tip: int, seen: Seen, record: Record, node: Node, word: Word) -> bool:
         if not self.stands_in(tip, word.vote.slot):
             return False
-        seen = self.seen(certified, tip, node)
         if not self.rules.may_vote(record, seen, word.vote).allowed:
             return False
         if word.vote.kind != Kind.NOTARIZE:
