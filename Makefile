@@ -114,8 +114,8 @@ browser-tools: page-tools
 lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/vermin --quiet --target=3.11- --no-tips daa_dag daa_consensus daa_node simnet
+	@$(BIN)/mypy $(MYPY_FLAGS)
+	@$(BIN)/vermin --quiet --target=3.11- --no-tips --no-parse-comments daa_dag daa_consensus daa_node simnet
 	@$(BIN)/lint-imports --no-logo
 
 # By hand: what needs a daemon beside it, a directory, a page, or the network. Each of these says how it is run.
