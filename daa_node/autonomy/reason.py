@@ -11,6 +11,7 @@ from enum import StrEnum
 from daa_dag.ids import NodeId
 from daa_node.autonomy.monitor import Reach, Snapshot
 from daa_node.autonomy.policy import Policy
+from daa_node.training.steps_in_time import steps_in
 
 # Enough for whoever started with us and is merely a little slower, too little to hold up a round.
 GRACE_S = 1.0
@@ -169,7 +170,7 @@ def _steps(s: Snapshot, train_s: float) -> tuple[int, str]:
     if s.us_per_step is None:
         within = f" within {train_s:.1f} s" if late else ""
         return s.steps_max, f"{late}the plan's {s.steps_max}{within}; speed not measured yet"
-    fit = max(1, int(train_s * 1e6 / max(s.us_per_step, 1.0)))
+    fit = max(1, steps_in(round(train_s * 1e6), round(s.us_per_step)))
     if late and fit < s.steps_max:
         return fit, f"{late}{fit} of {s.steps_max} steps fit"
     if fit >= s.steps_max:

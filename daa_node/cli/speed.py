@@ -19,6 +19,7 @@ from daa_node.observability.events import TRAINER_STARTED, EventLog
 from daa_node.rounds.plan import TRAIN_SHARE
 from daa_node.seams import SealedUpdate, TrainOrder
 from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.steps_in_time import steps_in
 
 MEASURE_S = 4.0  # a step of a slow machine is taken to its end all the same
 WARM_STEPS = 2  # the first step allocates, and some devices compile
@@ -36,7 +37,7 @@ class Speed:
 
     @property
     def steps_in_time(self) -> int:
-        return min(self.steps_max, int(self.train_s * 1e6 / max(1, self.us_per_step)))
+        return min(self.steps_max, steps_in(round(self.train_s * 1e6), self.us_per_step))
 
 
 def measured(job: Job, training: TrainingJob, trainer: TrainerConfig, room: Path) -> Speed:

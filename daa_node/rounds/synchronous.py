@@ -33,6 +33,7 @@ from daa_node.rounds.voiding import check_bound, counted
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
 from daa_node.spot_checks.checks import Basis
 from daa_node.spot_checks.usefulness import worths
+from daa_node.training.steps_in_time import reported_us_per_step
 
 # Whoever is about to have executed need not fetch what it has; with no trainer, others are quicker.
 # It has as long as the others took, if that is longer: a large model is merged for a while.
@@ -226,7 +227,9 @@ class SynchronousRound:
             codec=sealed.codec,
             steps=sealed.steps,
             tokens=sealed.tokens,
-            us_per_step=sealed.us_per_step,
+            us_per_step=reported_us_per_step(
+                sealed.us_per_step, plan.train_us, context.rules.rounds.inner_steps_max
+            ),
             upload_bytes_per_s=context.upload_bytes_per_s,
             base_loss_micronats=context.base_loss_micronats,
             snapshot_roots=sealed.snapshot_roots,

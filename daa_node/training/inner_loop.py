@@ -16,6 +16,7 @@ from daa_node.tensors import Float32Array, Int64Array
 from daa_node.training.config import InnerConfig
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.engine import Engine, Optimiser
+from daa_node.training.steps_in_time import is_room_for_step
 from daa_node.updates.grid import Weights
 
 
@@ -89,8 +90,10 @@ class InnerLoop:
             step_s = (now_s - loop_started_s) / steps
             if limits.is_cancelled():
                 raise TrainerFailed(f"cancelled after {steps} inner steps")
-            out_of_time = now_s - limits.started_s + step_s > limits.stop_after_s
-            if steps >= limits.steps_max or out_of_time:
+            passed_s = now_s - limits.started_s
+            if steps >= limits.steps_max or not is_room_for_step(
+                passed_s, step_s, limits.stop_after_s
+            ):
                 break
             between(steps)
         engine.gather()

@@ -22,6 +22,7 @@ from daa_node.training.core import NO_ROUND, OnBoundary, SealedTraining
 from daa_node.training.inner_loop import Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.training.sealed_claims import Claim
+from daa_node.training.steps_in_time import is_room_for_step
 from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.compression.delta import DENSE
 from daa_node.updates.grid import to_float32
@@ -91,7 +92,7 @@ class NominalCore:
         while steps < max(1, order.steps_max - before):
             if steps and not isinf(order.stop_after_s):
                 passed_s = self._now_s() - started_s
-                if passed_s + step_s > order.stop_after_s:
+                if not is_room_for_step(passed_s, step_s, order.stop_after_s):
                     break
             self._on_step()
             steps += 1

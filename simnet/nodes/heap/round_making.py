@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from daa_consensus.bft.messages import OfferBody
 from daa_dag.ids import BlobRoot, ContributionRoot
+from daa_node.training.steps_in_time import reported_us_per_step, steps_in
 from simnet.nodes.heap.round_blobs import Shipment, Shipments
 from simnet.nodes.heap.round_chain import Chain, Decided
 from simnet.nodes.heap.round_crowd import Crowd
@@ -58,7 +59,7 @@ class Contributions:
         if given is None:
             return
         step_ns = self._speeds.step_ns(node, plan.round, now_ns)
-        steps = max(1, min(given.steps_max, plan.train_us * 1000 // step_ns))
+        steps = max(1, min(given.steps_max, steps_in(plan.train_us, step_ns // 1000)))
         done_ns = now_ns + steps * step_ns + work_ns(self._work, 1)
         self._wires.alarm(done_ns, node, self._trained, node, plan.round, steps, step_ns)
 
@@ -114,7 +115,9 @@ class Contributions:
             codec=self._chain.rules.codec,
             steps=steps,
             tokens=steps * work.tokens_per_step,
-            us_per_step=max(1, step_ns // 1000),
+            us_per_step=reported_us_per_step(
+                max(1, step_ns // 1000), plan.train_us, self._chain.rules.rounds.inner_steps_max
+            ),
             upload_bytes_per_s=1,
             base_loss_micronats=0,
             snapshot_roots=(),

@@ -11,6 +11,7 @@ from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, Digest, NodeId, Val
 from daa_node.errors import PeerFault
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, RoundRules, make_plan
+from daa_node.training.steps_in_time import reported_us_per_step
 from tests.daa_node.spot_checks.no_checks import nothing_alike, nothing_measured
 
 ALICE, BOB, CAROL = (NodeId(message * 32) for message in (b"a", b"b", b"c"))
@@ -72,6 +73,23 @@ def test_steps_follow_certified_speed_so_that_all_finish_at_one_time() -> None:
     assert plan.round == 5
     # the fast ones need 4 s of the 7 that the window gives: in those the slow one fits ten steps
     assert steps_for(200_000, 200_000, 400_000, 200_000) == [20, 20, 10, 20]
+
+
+def test_hosts_that_are_alike_take_every_step_round_after_round() -> None:
+    few = RoundsConfig(inner_steps_max=4, window_ms=20_000)
+    authors = [NodeId(bytes([place + 1]) * 32) for place in range(5)]
+    # the last one is really slower
+    told_us = (2_000_000, 2_011_000, 2_040_000, 2_055_000, 2_400_000)
+    speeds_us = dict(zip(authors, told_us, strict=True))
+    plan = planned(replace(PARENT, contributors=()), authors, few)
+    for _ in range(5):
+        known = tuple(
+            contributor(author, reported_us_per_step(us_per_step, plan.train_us, 4))
+            for author, us_per_step in speeds_us.items()
+        )
+        plan = planned(replace(PARENT, contributors=known), authors, few)
+    assert [share.steps_max for share in plan.shares] == [4, 4, 4, 4, 3]
+    assert plan.train_us == 4 * 2_011_000  # as long as the second fastest needs
 
 
 def test_while_no_speed_is_known_everybody_starts_with_half() -> None:
