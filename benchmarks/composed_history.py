@@ -51,6 +51,7 @@ from daa_node.checkpoints.layout import (
     final_name,
 )
 from daa_node.checkpoints.publish import genesis_vertex
+from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.checkpoints.rows import HISTORY
 from daa_node.identity.keys import ML_DSA_PUBLIC_KEY_BYTES, ML_DSA_SIGNATURE_BYTES
 from daa_node.identity.validators import Validators
@@ -204,6 +205,7 @@ class PackedYear:
         )
         encoded = summaries.encode_summary(summary)
         await chain.work.put_record(HISTORY, summaries.SUMMARY, encoded, durable=False)
+        await keep_pack_names(chain)
 
 
 def opened(directory: Path) -> None:

@@ -19,8 +19,8 @@ from daa_node.packs.format import PACKS, DamagedPack, Entry, Head, ReadAt
 from daa_node.packs.merging import Source
 
 # Packs: those that are not full, and some that are. Of more, the one that was opened last is
-# closed: a record is looked for in all of them in one order, so the one that was used longest ago
-# is the next one needed.
+# closed: but for the likely one, a record is looked for in all of them in one order, so the one
+# that was used longest ago is the next one needed.
 FILES_OPEN_MAX = 32
 
 
@@ -32,6 +32,7 @@ class OpenPacks:
         self.folder = records.root / PACKS
         self.changing = threading.Lock()
         self._heads: tuple[Head, ...] | None = None  # small ones first: they hold what is new
+        self._likely: Head | None = None  # had what was looked for last: what comes next is beside
         # Replaced, and maybe on the disk still: each new pack names them until they are gone.
         self.leaving: frozenset[str] = frozenset()
         self._files: dict[str, FileIO] = {}
@@ -71,11 +72,19 @@ class OpenPacks:
         return not entry.fits(read(entry.payload_offset, entry.size_bytes))
 
     def _places_of(self, key: bytes) -> Iterator[tuple[Entry, ReadAt]]:
-        for head in self._heads or self.known():
+        for head in self._likely_first(self._heads or self.known()):
             read = self.reader(head.name)
             entry = packed.find(head, read, key)
             if entry is not None:
+                self._likely = head
                 yield entry, read
+
+    def _likely_first(self, heads: Sequence[Head]) -> Iterator[Head]:
+        likely = self._likely
+        if any(head is likely for head in heads):  # else it is part of another by now
+            assert likely is not None
+            yield likely
+        yield from (head for head in heads if head is not likely)
 
     def sources(self, names: Sequence[str]) -> list[Source]:
         """Those of these names, to be read from."""

@@ -10,9 +10,12 @@ import pytest
 from daa_node.adapters import open_packs
 from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.errors import StorageFailed
+from daa_node.packs import format as packed
+from daa_node.packs.format import Entry, Head, ReadAt
 from daa_node.packs.merging import MERGED
 from tests.daa_node.adapters.test_pack_directory import (
     KINDS,
+    Contents,
     Stumble,
     assert_holds,
     fill,
@@ -163,3 +166,28 @@ def test_with_more_packs_than_may_be_open_few_are_opened_at_each_look(
         assert not store.packs.has("blocks", f"{number:064x}")
     assert len(opened) <= MERGED - 4
     assert_holds(store, made)
+
+
+def test_what_lies_beside_the_last_find_is_looked_for_in_one_pack(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[Contents] = []
+    for number in range(MERGED):
+        groups.append(fill(store, number * 10, 10))
+        assert store.packs.pack(KINDS, 1) > 0
+    looks: list[str] = []
+    find = packed.find
+
+    def watched_find(head: Head, read: ReadAt, key: bytes) -> Entry | None:
+        looks.append(head.name)
+        return find(head, read, key)
+
+    monkeypatch.setattr(packed, "find", watched_find)
+    for made in groups:
+        for kind, name in made:
+            assert store.packs.has(kind, name)
+    records = sum(map(len, groups))
+    # the first of each group in all packs at the most, and what follows it in one
+    assert records <= len(looks) <= records + MERGED * (MERGED + 1)
+    assert store.packs.merge() == MERGED  # the likely one is part of another now
+    assert_holds(store, {key: payload for made in groups for key, payload in made.items()})
