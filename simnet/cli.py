@@ -10,7 +10,6 @@ import typer
 from daa_node.errors import NodeError, UserError
 
 if TYPE_CHECKING:
-    from simnet.checks.outcome import Outcome
     from simnet.results.sweep import Swept
     from simnet.world.scenario import Scenario
 
@@ -59,7 +58,6 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run one scenario once, and say what held and what did not."""
-    from simnet.results import run as running
     from simnet.world import tolerance as promises
 
     opened = _open(scenario, nodes, seed, fidelity)
@@ -72,14 +70,21 @@ def run(
     warning = promises.beyond_f(opened)
     if warning is not None:
         typer.echo(f"warning: {warning}", err=True)
-    _end_with(running.run(opened, out), as_json)
+    _run_and_say(opened, out, as_json)
 
 
-def _end_with(outcome: "Outcome", as_json: bool) -> NoReturn:
-    """Say what a run came to, also by the exit code."""
+def _run_and_say(scenario: "Scenario", out: Path | None, as_json: bool) -> NoReturn:
+    """Say what a run comes to, also by the exit code. Raises UserError if it cannot be kept."""
     from simnet.results import run as running
 
+    not_kept = None
+    try:
+        outcome = running.run(scenario, out)
+    except running.NotKept as fault:
+        outcome, not_kept = fault.outcome, fault
     _say(as_json, outcome.as_json(), running.summary(outcome))
+    if not_kept is not None:
+        raise not_kept
     raise typer.Exit(0 if outcome.ok else 1)
 
 
@@ -235,9 +240,7 @@ def replay(
     fidelity: SweptFidelity = None,
 ) -> None:
     """Run one seed of a sweep again, exactly as the sweep did."""
-    from simnet.results import run as running
-
-    _end_with(running.run(_swept(scenario, fidelity).scenario(seed), out), as_json)
+    _run_and_say(_swept(scenario, fidelity).scenario(seed), out, as_json)
 
 
 @app.command()

@@ -2,43 +2,93 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from pathlib import Path
 
-from daa_node.errors import UserError
+from daa_node.adapters.durable_files import storage
+from daa_node.errors import StorageFailed, UserError
 from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
 from simnet.world.determinism import LIAR, Trace
 from simnet.world.scenario import Scenario
 from simnet.world.scenario_file import as_text
 
+PART = ".part"  # ends the name of a file of a run that has not ended
+KEPT = (SCENARIO_FILE, TRACE_FILE, OUTCOME_FILE)
+
+
+class NotKept(UserError):
+    """The files of a run cannot be written; `outcome` is what it came to all the same."""
+
+    def __init__(self, why: str, outcome: Outcome) -> None:
+        super().__init__(why, exit_code=1)
+        self.outcome = outcome
+
 
 def run(scenario: Scenario, out: Path | None = None) -> Outcome:
-    """Raises UserError for an `out` that cannot be written.
+    """Raises UserError for an `out` that cannot be written, NotKept if the run has ended by then.
 
     `out` gets the scenario as it was run, the trace and the outcome: what `simnet report` reads.
+    What an earlier run has left there stays until all three are written.
     """
-    with ExitStack() as stack:
-        file = None
-        if out is not None:
-            try:
-                out.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
-                # of an earlier run: beside half a trace of this one it would pass for its outcome
-                (out / OUTCOME_FILE).unlink(missing_ok=True)
-                (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
-            except OSError as failure:
-                raise UserError(f"--out {out}: {failure.strerror}") from None
+    if out is None:
+        return _traced(scenario, Trace(), None)
+    try:
+        with storage(f"write {out}"):
+            out.mkdir(parents=True, exist_ok=True)
+        _write_part(out / SCENARIO_FILE, as_text(scenario))
+        with storage(f"write {out / TRACE_FILE}"):
+            file = _part(out / TRACE_FILE).open("w", encoding="utf-8")
+    except StorageFailed as fault:
+        _clear_parts(out)
+        raise UserError(f"--out {out}: {fault}") from None
+    try:
         trace = Trace(file)
-        for node, liar in sorted(scenario.liars().items()):
-            trace.note(0, LIAR, node=node, kind=liar.kind)
-        outcome = _run(scenario, trace, out)
-    if out is not None:
-        text = json.dumps(outcome.as_json(), indent=1)
+        outcome = _traced(scenario, trace, out)
         try:
-            (out / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")
-        except OSError as failure:
-            raise UserError(f"--out {out}: {failure.strerror}", exit_code=1) from None
+            with storage(f"write {out / TRACE_FILE}"):
+                trace.check_written()
+                file.close()
+            _write_part(out / OUTCOME_FILE, json.dumps(outcome.as_json(), indent=1) + "\n")
+            _name_parts(out)
+        except StorageFailed as fault:
+            _clear_parts(out)
+            why = f"{fault}: this run is not kept: make room, or name another --out, and repeat it"
+            raise NotKept(why, outcome) from None
+    finally:
+        with suppress(OSError):  # of a write that failed before
+            file.close()
     return outcome
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + PART)
+
+
+def _write_part(path: Path, text: str) -> None:
+    """What is to be `path`. Raises StorageFailed."""
+    with storage(f"write {path}"):
+        _part(path).write_text(text, encoding="utf-8")
+
+
+def _name_parts(out: Path) -> None:
+    """Raises StorageFailed."""
+    with storage(f"write {out}"):
+        # first: beside half of what is new, an earlier run's would pass for its outcome
+        (out / OUTCOME_FILE).unlink(missing_ok=True)
+        for name in KEPT:
+            _part(out / name).replace(out / name)
+
+
+def _clear_parts(out: Path) -> None:
+    for name in KEPT:
+        with suppress(OSError):
+            _part(out / name).unlink(missing_ok=True)
+
+
+def _traced(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
+    for node, liar in sorted(scenario.liars().items()):
+        trace.note(0, LIAR, node=node, kind=liar.kind)
+    return _run(scenario, trace, out)
 
 
 def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:

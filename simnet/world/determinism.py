@@ -57,13 +57,18 @@ class Streams:
 
 
 class Trace:
-    """Events of a run in the order in which they happened, hashed, and written if asked to."""
+    """Events of a run in the order in which they happened, hashed, and written if asked to.
+
+    A write that fails is the last one, and the run goes on: what notes an event is often a node's
+    own code, which would take the fault of our disk for one of its own.
+    """
 
     def __init__(self, file: IO[str] | None = None) -> None:
         """`file` takes a JSON line an event: `t_ns`, `what` and the event's own fields."""
         self._hash = blake3()
         self._unhashed = bytearray()
         self._file = file
+        self._unwritten: OSError | None = None
         self.events = 0
 
     def note(self, now_ns: int, what: str, **fields: Any) -> None:
@@ -71,7 +76,17 @@ class Trace:
         self.events += 1
         self._take_in(_packed([now_ns, what, fields]))
         if self._file is not None and self.events <= TRACE_LINES_MAX:
-            self._file.write(_as_line({"t_ns": now_ns, "what": what, **fields}) + "\n")
+            try:
+                self._file.write(_as_line({"t_ns": now_ns, "what": what, **fields}) + "\n")
+            except OSError as failure:
+                self._file, self._unwritten = None, failure
+
+    def check_written(self) -> None:
+        """Raises the OSError of a write that failed, now or before."""
+        if self._unwritten is not None:
+            raise self._unwritten
+        if self._file is not None:
+            self._file.flush()
 
     def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes) -> None:
         """A message on a simulated wire, without what is random in it."""
