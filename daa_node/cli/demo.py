@@ -169,7 +169,7 @@ def _put_summary(answer: dict[str, Any], verified: dict[str, Any]) -> None:
     if answer["loss_nats_initial"] is not None:
         losses.insert(0, (0, answer["loss_nats_initial"]))
     report.put("\nheld-out loss, nats a byte, by height of the certified checkpoint")
-    put_loss_curve([(height, loss) for height, loss in losses if loss is not None])
+    put_loss_curve(losses)
     if verified["ok"]:
         report.put(
             f"\nverified: {verified['vertices']} vertices, {verified['certificates']} certificates,"

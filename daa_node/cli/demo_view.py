@@ -1,7 +1,9 @@
 """What a person sees while a demo runs: a live table on a terminal, plain lines elsewhere."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import isfinite
 from typing import Any, TextIO
 
 from rich.console import Console, Group
@@ -117,17 +119,29 @@ def round_line(line: dict[str, Any], cluster: Cluster) -> str:
     )
 
 
-def put_loss_curve(losses: list[tuple[int, float]], stream: TextIO = sys.stdout) -> None:
-    """Held-out loss by height, as bars of text."""
-    top = max((loss for _, loss in losses), default=1.0)
+def put_loss_curve(losses: Sequence[tuple[int, float | None]], stream: TextIO = sys.stdout) -> None:
+    """Held-out loss by height, as bars of text; words where there is none, or it is no number."""
+    top = max((loss for _, loss in losses if loss is not None and isfinite(loss)), default=0.0)
     for height, loss in losses:
-        bar = "#" * max(1, round(CURVE_WIDTH * loss / top))
-        print(f"{height:>5}  {loss:7.4f}  {bar}", file=stream)
+        if loss is None:
+            print(f"{height:>5}  not measured", file=stream)
+        elif not isfinite(loss):
+            print(f"{height:>5}  no number: the model is spoilt", file=stream)
+        else:
+            share = loss / top if top > 0 else 0.0
+            print(
+                f"{height:>5}  {loss:7.4f}  {'#' * max(1, round(CURVE_WIDTH * share))}", file=stream
+            )
+
+
+def _loss_cell(loss: float | None) -> str:
+    if loss is None:
+        return "-"
+    return f"{loss:.4f}" if isfinite(loss) else "no number"
 
 
 def _round_cells(line: dict[str, Any], cluster: Cluster) -> tuple[str, ...]:
-    height, loss = line["height"], line["loss_nats"]
-    shown_loss = "-" if loss is None else f"{loss:.4f}"
+    height, shown_loss = line["height"], _loss_cell(line["loss_nats"])
     if height == 0:
         return (str(height), shown_loss, "genesis", "-", "-", "-")
     return (
@@ -152,13 +166,13 @@ def _node_cells(daemon: Daemon) -> tuple[str, ...]:
         return (f"gone ({daemon.down})", "-", "-", "-", "-", "the others go on")
     if status is None:
         return ("starting", "-", "-", "-", "-", "")
-    loss, decisions = status["loss_nats"], status["decisions"]
+    decisions = status["decisions"]
     why = status["waiting"] or (decisions[-1]["reason"] if decisions else "")
     return (
         str(status["phase"]),
         str(status["round"]),
         str(status["height"]),
-        "-" if loss is None else f"{loss:.4f}",
+        _loss_cell(status["loss_nats"]),
         report.size(status["bytes_sent"]),
         str(why),
     )
