@@ -1,10 +1,12 @@
 """Whether others have gone on to a newer release: by the protocol versions that members speak.
 
 What one node says of itself is no more than its word. A newer release is taken to be out where more
-validators speak a newer protocol than may lie: of all that there are, however few of them were met.
+stake speaks a newer protocol than may lie: of all that there is, however little of it was met.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from daa_node.advice.of_messages import UPGRADE, VERSIONS
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well
@@ -19,9 +21,21 @@ async def look_at_releases(scene: Scene) -> list[Finding]:
     told = scene.status.get("protocol") or {}
     if told.get("next_from_round") is not None and not told.get("speaks_next"):
         return [overdue(told["in_use"] + 1, told["next_from_round"])]
-    listed = [peer.get("speaks") for peer in scene.peers if peer.get("part") == "validator"]
-    validators = max(scene.status.get("validators", {}).get("total", 0), len(listed))
-    return [judged([speaks[1] for speaks in listed if speaks is not None], validators)]
+    return [judged(_met(scene.validators, scene.peers), sum(scene.validators.values()))]
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """One validator, as the daemon has met it."""
+
+    most: int  # the newest version that it speaks
+    stake: int
+
+
+def _met(stake_of: Mapping[str, int], peers: Iterable[Mapping[str, Any]]) -> list[Met]:
+    """Each once, under however many peer ids it came."""
+    spoken = {peer.get("node_id"): peer["speaks"] for peer in peers if peer.get("speaks")}
+    return [Met(spoken[node][1], stake) for node, stake in stake_of.items() if node in spoken]
 
 
 def overdue(version: int, first_round: int) -> Finding:
@@ -34,14 +48,15 @@ def overdue(version: int, first_round: int) -> Finding:
     )
 
 
-def judged(newest: Sequence[int], validators: int) -> Finding:
-    """`newest`: the newest version that each of those speaks that were met, of so many in all."""
-    if not newest:
+def judged(met: Sequence[Met], total: int) -> Finding:
+    """`total`: the stake of all validators."""
+    if not met:
         return unmeasured(CHECK, f"this release speaks protocol {OURS}; no daemon has met others")
-    newer = [most for most in newest if most > OURS.most]
-    told = f"{len(newer)} of {validators} validators speak a newer protocol than {OURS.most}"
-    if len(newest) < validators:
-        told += f", as far as the {len(newest)} that were met tell"
-    if 3 * len(newer) <= validators:
+    known = sum(each.stake for each in met)
+    newer = sum(each.stake for each in met if each.most > OURS.most)
+    told = f"validators with {newer} of all {total} stake speak a newer protocol than {OURS.most}"
+    if known < total:
+        told += f", as far as those with {known} tell, whom the daemon has met"
+    if 3 * newer <= total:
         return well(CHECK, f"this release speaks protocol {OURS}; {told}")
     return amiss(CHECK, f"a newer release is out: {told}; this release speaks {OURS}", VERSIONS)

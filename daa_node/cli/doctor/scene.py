@@ -65,6 +65,7 @@ class Scene:
     # What it says of itself; empty if none runs, or if it does not answer.
     status: Mapping[str, Any] = field(default_factory=dict)
     peers: tuple[Mapping[str, Any], ...] = ()  # whom it knows, as it says
+    validators: Mapping[str, int] = field(default_factory=dict)  # stake by node id, as it says
     log: Log = ()  # the newest events of the last run, oldest first
     # Of "directory", "config", "keys", "genesis", "identity": the sentence that `run` ends with.
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -91,12 +92,14 @@ def open_scene(root: Path, config_path: Path | None, host: Host) -> Scene:
     runs = tried("identity", directory.holder)
     status: Mapping[str, Any] | None = None
     peers: Mapping[str, Any] | None = None
+    voting: Mapping[str, Any] | None = None
     if runs is not None and runs.isdecimal() and host.is_stopped(int(runs)):
         faults["status"] = f"process {runs} is stopped: `kill -CONT {runs}` lets it go on"
     elif runs is not None:
         status = tried("status", lambda: control_socket.ask(directory.control, "status"))
     if status is not None:
         peers = tried("peers", lambda: control_socket.ask(directory.control, "peers"))
+        voting = tried("validators", lambda: control_socket.ask(directory.control, "validators"))
     return Scene(
         directory=directory,
         host=host,
@@ -106,6 +109,7 @@ def open_scene(root: Path, config_path: Path | None, host: Host) -> Scene:
         runs=runs,
         status=status or {},
         peers=tuple((peers or {}).get("peers", ())),
+        validators={v["node_id"]: v["stake"] for v in (voting or {}).get("validators", ())},
         log=newest_events(directory.events),
         faults=faults,
     )
