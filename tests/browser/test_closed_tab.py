@@ -1,7 +1,6 @@
 """The piece of a volunteer whose tab is gone goes to another one, and is finished there."""
 
 import json
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from subprocess import PIPE
@@ -21,6 +20,7 @@ from daa_node.spot_checks import pieces
 from daa_node.spot_checks.canonical import canonical_model
 from daa_node.training.model_config import ModelConfig
 from daa_node.wire.volunteer_messages import TaskKind
+from tests.browser.chromium import chromium
 from tests.browser.gateway_alone import gateway_alone
 
 ROOT = Path(__file__).parents[2]
@@ -54,13 +54,11 @@ class OnePiece:
 async def test_the_piece_of_a_tab_that_is_gone_is_finished_by_another_volunteer(
     tmp_path: Path, how: str
 ) -> None:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     found, told, source = list[Evidence](), list[Event](), OnePiece()
     log, store = EventLog(lambda: 0, told.append), DiskBlobStore(tmp_path)
     script = str(ROOT / "wasm_worker/test/closed_tab.js")
     async with gateway_alone(store, [source], log, found.append) as address:
-        command = ["node", script, address, chromium, how]
+        command = ["node", script, address, chromium(), how]
         with trio.fail_after(WITHIN_S):
             tabs = await trio.lowlevel.open_process(command, stdin=PIPE, stdout=PIPE)
             assert tabs.stdin is not None

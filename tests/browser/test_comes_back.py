@@ -1,7 +1,6 @@
 """The built page at a real gateway that is killed, and one whose tab is closed."""
 
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from daa_node.cli.free_ports import free_ports
+from tests.browser.chromium import chromium
 from tests.daa_node.cli.test_daemon import network, running, until
 from tests.daa_node.cli.test_gateway import with_gateway
 from tests.daa_node.cli.test_volunteers import JOB
@@ -25,11 +25,9 @@ LEFT_S_MAX = 15  # half of the time after which a gateway misses who has left wi
 @contextmanager
 def visiting(address: str, when: str) -> Iterator["subprocess.Popen[str]"]:
     """See wasm_worker/test/comes_back.js."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     script = str(ROOT / "wasm_worker/test/comes_back.js")
     visit = subprocess.Popen(
-        ["node", script, address, chromium, when],
+        ["node", script, address, chromium(), when],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -6,7 +6,6 @@
 import gzip
 import json
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import trio
 
 from daa_node.adapters.site_directory import DASHBOARD, read_site
+from tests.browser.chromium import chromium
 from tests.browser.dashboard_alone import CLEO, MARKUP, dashboard_alone
 from tests.daa_node.api.operator_desks import TOKENS
 
@@ -29,12 +29,10 @@ GZIP_BYTES_MAX = 150_000
 def visit() -> dict[str, Any]:
     """What was seen: see dashboard/test/look.js."""
     assert (DASHBOARD / "index.html").exists(), "the dashboard is not built: make dashboard"
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     screenshots = os.environ.get("PAGE_SCREENSHOTS")
 
     def look(address: str) -> dict[str, Any]:
-        command = ["node", str(SCRIPT), address, TOKENS.read, TOKENS.admin, chromium]
+        command = ["node", str(SCRIPT), address, TOKENS.read, TOKENS.admin, chromium()]
         visited = subprocess.run(
             [*command, screenshots] if screenshots else command,
             capture_output=True,

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,16 +9,11 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 from daa_node.cli.free_ports import free_ports
+from tests.browser.chromium import chromium
 
 ROOT = Path(__file__).parents[2]
 GLANCE = ROOT / "dashboard/test/glance.js"
 GLANCE_S_MAX = 300
-
-
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    assert found, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
-    return found
 
 
 def test_the_demo_tells_where_its_pages_are_and_serves_them_until_ctrl_c(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.chromium import chromium
 from tests.browser.site_server import serving
 from tests.wasm_worker.known_answers import known_answers
 
@@ -36,12 +37,10 @@ def led_site(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen: see wasm_worker/test/led.js."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     screenshots = os.environ.get("PAGE_SCREENSHOTS")
     with serving(led_site(tmp_path_factory.mktemp("site"))) as address:
         script = str(ROOT / "wasm_worker/test/led.js")
-        command = ["node", script, address, chromium]
+        command = ["node", script, address, chromium()]
         visited = subprocess.run(
             [*command, screenshots] if screenshots else command,
             capture_output=True,

@@ -23,7 +23,7 @@ from daa_node.adapters import control_socket
 from daa_node.adapters.site_directory import DASHBOARD
 from daa_node.agreement.config import AgreementConfig
 from daa_node.cli.free_ports import free_ports
-from tests.browser.test_demo import chromium
+from tests.browser.chromium import chromium
 from tests.scenarios.little_cluster import TINY, LittleCluster, Node, height, until
 from tests.scenarios.test_members_come_and_go import command, members, newcomer_of
 

@@ -22,6 +22,7 @@ from daa_node.spot_checks.canonical import canonical_inner
 from daa_node.spot_checks.recompute import Batch, Model, State, loss_and_gradient, step
 from daa_node.training.config import InnerConfig
 from daa_node.training.model_config import ModelConfig
+from tests.browser.chromium import chromium
 from tests.browser.site_server import serving
 from tests.daa_node.spot_checks.test_recompute import relative_l2, torch_gradient
 from tests.wasm_worker.known_answers import known_answers, piece
@@ -123,8 +124,6 @@ def visit(
     site: Path, pieces: tuple[Piece, Piece], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """What was seen of one visit: see wasm_worker/test/visit.js."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     small, large = pieces
     model, weights_D, batch = small
     broken = gradient_task(model, np.full_like(weights_D, np.inf), batch)
@@ -142,7 +141,7 @@ def visit(
     screenshots = os.environ.get("PAGE_SCREENSHOTS")
     with serving(site) as address:
         script = str(ROOT / "wasm_worker/test/visit.js")
-        command = ["node", script, address, chromium, str(orders_file)]
+        command = ["node", script, address, chromium(), str(orders_file)]
         visited = subprocess.run(
             [*command, screenshots] if screenshots else command,
             capture_output=True,

@@ -13,6 +13,7 @@ from daa_node.adapters.site_directory import SITE
 from daa_node.observability import events
 from daa_node.observability.events import Event, EventLog
 from daa_node.wire.protocols import PROTOCOL_VERSION
+from tests.browser.chromium import chromium
 from tests.browser.gateway_alone import gateway_alone
 from tests.browser.site_server import serving
 
@@ -36,9 +37,7 @@ def site_with(folder: Path, before_net_worker: str = "") -> Path:
 
 def refused_at(address: str) -> dict[str, Any]:
     """What a person sees: see wasm_worker/test/refused.js."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
-    command = ["node", str(SCRIPT), address, chromium]
+    command = ["node", str(SCRIPT), address, chromium()]
     visited = subprocess.run(command, capture_output=True, text=True, timeout=VISIT_S_MAX)
     assert visited.returncode == 0, visited.stderr
     seen: dict[str, Any] = json.loads(visited.stdout)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simnet.results.report import PAGE, make_report
-from tests.browser.test_demo import chromium
+from tests.browser.chromium import chromium
 from tests.simnet.results.kept_run import keep
 
 SCRIPT = Path(__file__).parents[2] / "dashboard/test/report_look.js"

@@ -6,7 +6,6 @@ that the lot gives it.
 """
 
 import json
-import shutil
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +35,7 @@ from daa_node.training.model_config import ModelConfig
 from daa_node.wire.volunteer_messages import TaskKind
 from simnet.world.adversaries.cheating_core import CheatingCore
 from simnet.world.scenario import Cheat
+from tests.browser.chromium import chromium
 from tests.browser.gateway_alone import gateway_alone
 from tests.daa_node.checkpoints.little_chain import put_blob
 from tests.daa_node.training.cheats import Stage, own
@@ -165,10 +165,8 @@ def the_liar_is_out_and_nobody_else(seen: list[dict[str, Any]], found: Found) ->
 
 async def three_tabs(address: str, friend: bytes, is_enough: Any) -> list[dict[str, Any]]:
     """What each of them sees at the end: see wasm_worker/test/three_tabs.js."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     script = str(ROOT / "wasm_worker/test/three_tabs.js")
-    command = ["node", script, address, chromium, friend.hex()]
+    command = ["node", script, address, chromium(), friend.hex()]
     with trio.fail_after(WITHIN_S):
         tabs = await trio.lowlevel.open_process(command, stdin=PIPE, stdout=PIPE)
         assert tabs.stdin is not None

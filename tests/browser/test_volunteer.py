@@ -1,7 +1,6 @@
 """The built page as a volunteer of a real network: it joins, works, signs, and is found right."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from daa_dag.ids import node_id_of
 from daa_node.wire.volunteer_messages import TaskKind
+from tests.browser.chromium import chromium
 from tests.daa_node.cli.test_daemon import daa_node, network, running, until
 from tests.daa_node.cli.test_gateway import with_gateway
 from tests.daa_node.cli.test_volunteers import CHECKED
@@ -29,8 +29,6 @@ VISIT_S_MAX = 400
 def visit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen of one visit (wasm_worker/test/volunteer.js), and what the gateway noted."""
     assert (SITE / "index.html").exists(), "the page is not built: make page"
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
     root = tmp_path_factory.mktemp("network")
     node, other = network(root, 2, CHECKED)
     with_gateway(node)
@@ -38,7 +36,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         said = until(node, "work", lambda said: said["gateway"]["url"] and said["height"] > 2)
         script = str(ROOT / "wasm_worker/test/volunteer.js")
         visited = subprocess.run(
-            ["node", script, said["gateway"]["url"], chromium, str(root)],
+            ["node", script, said["gateway"]["url"], chromium(), str(root)],
             capture_output=True,
             text=True,
             timeout=VISIT_S_MAX,
