@@ -19,7 +19,8 @@ out. So one who takes its part and keeps it, or claims what it does not give, co
 patience, and a second if it asks for it late, and us one copy, and f of them together as many times
 that as f has binary digits. Claims to what was never offered change nothing. Of what nobody else
 has, a fetcher gets an even share until others say that they have it from there, so that who claims
-at once takes no more than that.
+at once takes no more than that. Nobody is forgotten who goes: what is out to it comes back with
+patience, and who comes again has no share anew.
 
 Invariants, checked after every step:
   * no fetcher is offered more than OFFERS_MAX chunks that it does not have yet;
@@ -202,15 +203,6 @@ class Spread:
             if index in fetcher.out_s and index not in fetcher.sent_s:
                 fetcher.sent_s[index] = now_s
 
-    def forget(self, peer: NodeId) -> None:
-        """It is gone, and what is out to it is not coming back."""
-        fetcher = self._fetchers.pop(peer, None)
-        if fetcher is not None:
-            self._take_back(fetcher, list(fetcher.out_s))
-            self._forgive(fetcher)
-            for other in self._fetchers.values():
-                other.near = [place for place in other.near if place[1] != peer]
-
     def _welcome(self, peer: NodeId) -> _Fetcher:
         """A new one, with its nearest; to others it may be nearer than some that they have."""
         new = _Fetcher(window=self._start, place=peer)
@@ -364,7 +356,7 @@ class Spread:
         fetcher = self._fetchers[peer]
         near = [node for _, node in fetcher.near]
         known = [node for node in near if self._fetchers[node].changed > heard]
-        fresh = [node for node in fetcher.introduced if node in self._fetchers]
+        fresh = list(fetcher.introduced)
         fetcher.introduced.clear()
         fetcher.told |= {node: self._fetchers[node].held for node in [*near, *fresh]}
         return [*known, *(node for node in fresh if node not in known)]

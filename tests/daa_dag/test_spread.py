@@ -238,21 +238,21 @@ def test_who_claims_at_once_gets_an_even_share_until_others_have_it_from_there()
     assert spread.tell(node(0), claimed, (), 0, 3.0).offered
 
 
+def test_who_claims_its_share_and_comes_again_with_nothing_gets_no_other() -> None:
+    spread, claimed = Spread(40, 4), 0
+    spread.tell(node(1), 0, (), 0, 0.0)
+    for _ in range(20):
+        claimed |= spread.tell(node(0), claimed, (), 0, 0.0).offered
+    assert claimed.bit_count() == 10
+    assert not spread.tell(node(0), 0, (), 0, 0.1).offered
+
+
 def test_who_comes_alone_is_offered_everything_as_it_takes_it() -> None:
     """Late, from several that are whole by now: parts of one share each would not be the whole."""
     spread, held = Spread(40, 4), 0
     for _ in range(20):
         held |= spread.tell(node(0), held, (), 0, 0.0).offered
     assert held == (1 << 40) - 1
-
-
-def test_who_is_forgotten_is_none_that_keeps_anything() -> None:
-    spread = Spread(8, 2)
-    part = spread.tell(node(0), 0, (), 0, 0.0).offered
-    spread.tell(node(0), part, (), 0, 0.0)
-    spread.forget(node(0))
-    assert not spread._lone
-    spread.tell(node(1), part, (), 0, 0.1)  # nobody is left to be credited with it
 
 
 def test_nobody_is_told_of_more_than_its_neighbours() -> None:
@@ -262,13 +262,6 @@ def test_nobody_is_told_of_more_than_its_neighbours() -> None:
     first = spread.tell(node(0), 1, (), 0, 0.0)
     assert len(first.holders) == NEIGHBOURS_MAX
     assert node(0) not in dict(first.holders)
-
-
-def test_who_is_forgotten_gives_back_its_part() -> None:
-    spread = Spread(8, 1)
-    part = spread.tell(node(0), 0, (), 0, 0.0).offered
-    spread.forget(node(0))
-    assert spread.tell(node(1), 0, (), 0, 0.0).offered == part
 
 
 def test_patience_follows_the_usual_wait_within_bounds() -> None:
@@ -339,16 +332,12 @@ def test_who_took_a_chunk_is_named_before_who_just_claims_it() -> None:
         assert node(count) in dict(told.holders)
 
 
-def test_who_left_is_nobody_s_neighbour_and_who_comes_back_is_one_once() -> None:
+def test_nobody_is_its_own_neighbour_or_anybody_s_twice() -> None:
     spread, count = Spread(40, 1), 3 * NEIGHBOURS_MAX
     for number in range(count):
         spread.tell(node(number), 0, (), 0, 0.0)
-    spread.forget(node(1))
-    assert all(node(1) not in named(spread, number) for number in (0, 2, 3))
-    for _ in range(2):
-        for number in range(count):
-            spread.tell(node(number), 1, (), 0, 0.0)
-    assert node(1) in [name for number in range(count) for name in named(spread, number)]
+    for number in range(count):
+        spread.tell(node(number), 1, (), 0, 0.0)
     for number in range(count):
         assert len(set(named(spread, number))) == len(named(spread, number)) <= NEIGHBOURS_MAX
         assert node(number) not in named(spread, number)
