@@ -90,9 +90,11 @@ class HolePunches:
 
     def is_punched(self, peer_id: PeerId) -> bool:
         """Whether we are connected with it through a hole."""
-        place, peer = self._punched.get(peer_id), ID.from_base58(peer_id)
-        here = self._swarm().get_connections(peer)
-        return place is not None and any(remote_of(each) == place for each in here)
+        place = self._punched.get(peer_id)
+        if place is None:  # of most, at every look: no connection need be found for it
+            return False
+        here = self._swarm().get_connections(ID.from_base58(peer_id))
+        return any(remote_of(each) == place for each in here)
 
     async def punch(self, peer_id: PeerId) -> None:
         """Raises Unavailable when none came about, PeerFault for what is no such talk."""

@@ -66,7 +66,7 @@ class HolePunching:
         self._is_member = is_member
         self._blame = blame
         self._events = events
-        self._tries: dict[PeerId, _Tries] = {}
+        self._tries: dict[PeerId, _Tries] = {}  # of those whom we ask
         self._told: set[PeerId] = set()  # of whom it was told that they are punched
 
     def is_punched(self, peer_id: PeerId) -> bool:
@@ -87,13 +87,17 @@ class HolePunching:
                 await self._punch(peer_id)
 
     def _look(self) -> None:
-        """Tell of those whom we, or they, have punched; forget those who are gone or reached."""
+        """Tell of those whom we, or they, have punched; forget those who are gone or reached.
+
+        Of those who ask us nothing is kept in mind, nor is it looked up whether they are relayed.
+        """
         here, now_s = self._transport.connected(), trio.current_time()
         punched = set(filter(self._punches.is_punched, here))
         for peer_id in sorted(punched - self._told):
             self._events.emit(HOLE_PUNCHED, peer_id=peer_id, node_id=self._node_of(peer_id))
         self._told = punched
-        relayed = [peer for peer in here if peer not in punched and self._is_relayed(peer)]
+        ours = (peer for peer in here if self._transport.peer_id < peer and peer not in punched)
+        relayed = {peer: None for peer in ours if self._is_relayed(peer)}
         self._tries = {
             peer: tries
             for peer, tries in self._tries.items()
@@ -105,7 +109,7 @@ class HolePunching:
                 self._tries[peer_id] = _Tries(now_s + SETTLE_S)
 
     def _next(self) -> PeerId | None:
-        """Of those whom we ask and who are here: members first, then who waits for longest.
+        """Of those who are here: members first, then who waits for longest.
 
         Else strangers that come as new names, and draw out theirs, would keep members from it.
         """
@@ -113,7 +117,7 @@ class HolePunching:
         due = [
             (not self._is_member(peer), tries.next_s, peer)
             for peer, tries in self._tries.items()
-            if tries.next_s <= now_s and peer in here and self._transport.peer_id < peer
+            if tries.next_s <= now_s and peer in here
         ]
         return min(due)[-1] if due else None
 

@@ -7,7 +7,9 @@ import trio
 
 from daa_node.adapters import hole_punches
 from daa_node.adapters.budgets import Endpoint
+from daa_node.adapters.hole_punches import HolePunches
 from daa_node.adapters.host_names import dial
+from daa_node.adapters.libp2p_circuits import RelayedConnections
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.simultaneous_open import cross, is_in_reach
 from daa_node.errors import PeerFault, Unavailable
@@ -85,6 +87,11 @@ async def test_two_that_a_relay_joins_go_on_without_it() -> None:
                 for each in pair:
                     await each.publish(TOPIC, b"still there")
                 await trio.sleep(0.2)
+
+
+def test_where_nothing_was_punched_no_connection_is_looked_up() -> None:
+    punches = HolePunches(RelayedConnections())  # without a host: there is nothing to look it up in
+    assert not punches.is_punched(PeerId("no base58 at all"))
 
 
 async def test_a_hole_that_is_none_leaves_the_relayed_connection_as_it_was() -> None:

@@ -28,12 +28,13 @@ class World:
         self.punched: set[PeerId] = set()
         self.members: set[PeerId] = set()
         self.blamed: list[PeerId] = []
+        self.looked_up: set[PeerId] = set()
         self.events = EventLog(time.time_ns)
         world: Any = self
         self.punching = HolePunching(
             world,
             world,
-            lambda peer: peer not in self.punched,
+            self.is_relayed,
             lambda _: None,
             lambda peer: peer in self.members,
             lambda peer, _: self.blamed.append(peer),
@@ -51,6 +52,10 @@ class World:
 
     def is_punched(self, peer_id: PeerId) -> bool:
         return peer_id in self.punched
+
+    def is_relayed(self, peer_id: PeerId) -> bool:
+        self.looked_up.add(peer_id)
+        return peer_id not in self.punched
 
     async def live(self, for_s: float) -> None:
         with trio.move_on_after(for_s):
@@ -126,3 +131,20 @@ async def test_no_more_peers_are_kept_in_mind_than_there_may_be(
         world.failing[peer] = Unavailable("no")
     await world.live(20)
     assert len(world.asked) == 2
+
+
+async def test_of_who_asks_us_nothing_is_looked_up_and_nobody_kept_from_a_place(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hole_punching, "TRIES_KEPT_MAX", 1)
+    world = World(BEFORE, AFTER)
+    await world.live(20)
+    assert [peer for _, peer in world.asked] == [AFTER]
+    assert world.looked_up == {AFTER}
+
+
+async def test_who_is_punched_is_not_looked_up(autojump_clock: object) -> None:
+    world = World(AFTER)
+    world.punched.add(AFTER)
+    await world.live(5)
+    assert not world.looked_up
