@@ -4,6 +4,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.chunking import decode_manifest, manifest_of
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot
+from daa_node.adapters.durable_files import storage
 from daa_node.agreement.recovery import BLOCKS as KEPT_BLOCKS
 from daa_node.agreement.recovery import CERTIFICATES as KEPT_CERTIFICATES
 from daa_node.agreement.signer import RECORD_BYTES_MAX
@@ -131,6 +133,7 @@ class Shelves:
         """What `daa-node checkpoint verify` would find first; None if all is well.
 
         Now and then, too, whether the other commands on a chain's files do what they promise.
+        Raises StorageFailed where there is no room for a copy of them.
         """
         files = _ChainOnDisk(self._disks[node])
         if not files.sizes:
@@ -140,12 +143,15 @@ class Shelves:
             return None  # the very same files as another node's
         report = verify_files(files, self._facts)
         if is_chosen and report.ok and not report.unfinished:
-            with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
-                for path, payload in files.content.items():
-                    target = Path(folder) / path
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(payload)
-                return inspected(Path(folder) / CHAIN, self._facts, self._chance)
+            with ExitStack() as stack:
+                with storage(f"copy a chain to {tempfile.gettempdir()}, to inspect it there"):
+                    made = tempfile.TemporaryDirectory(prefix="simnet-")
+                    folder = Path(stack.enter_context(made))
+                    for path, payload in files.content.items():
+                        target = folder / path
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        target.write_bytes(payload)
+                return inspected(folder / CHAIN, self._facts, self._chance)
         if report.ok:
             self._sound.append(files.content)
             return None

@@ -1,16 +1,18 @@
 """What an operator's commands say of a chain's files: of sound ones, and of damaged ones."""
 
 import os
+import tempfile
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from daa_node.checkpoints.layout import exec_name
+from daa_node.errors import StorageFailed
 from daa_node.genesis import chain_facts
-from simnet.nodes.virtual import inspection
+from simnet.nodes.virtual import inspection, shelves
 from simnet.nodes.virtual.cluster import Cluster
-from simnet.nodes.virtual.world import run_script
+from simnet.nodes.virtual.world import run_script, run_virtual
 from simnet.world.determinism import Trace
 from simnet.world.scenario import Scenario
 
@@ -66,3 +68,13 @@ def test_damage_that_nobody_finds_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(inspection, "DAMAGES", (harmless,))
     found = looked_into(tmp_path)
     assert all(told is not None and told.startswith("touched: nobody finds") for told in found)
+
+
+def test_where_no_copy_can_be_written_the_run_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelves, "INSPECTED_SHARE", 1.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    words = f"cannot copy a chain to {tmp_path}/gone, to inspect it there: No such file"
+    with pytest.raises(StorageFailed, match=words):
+        run_virtual(SCENARIO, Trace())
