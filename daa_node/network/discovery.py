@@ -4,7 +4,8 @@ A target is dialled again soon after it is lost, later and later while it stays 
 from the operator, the genesis, the directory (hello, gossip) and the DHT, newest record first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -207,6 +208,10 @@ class Discovery:
 
     async def _keep_whoever_is_at(self, address: Address) -> None:
         """The operator named a place and no peer: whoever answers there is our way in."""
+
+        def is_in_touch(peer_id: PeerId) -> bool:
+            return peer_id in self._connected
+
         wait_s, failures = REDIAL_S_FIRST, 0
         while True:
             dialled_s = trio.current_time()
@@ -220,14 +225,11 @@ class Discovery:
             else:
                 if peer_id == self._transport.peer_id:
                     return  # one list for all hosts names each of them
-                await self._while(partial(self._is_in_touch, peer_id))
+                await self._while(partial(is_in_touch, peer_id))
                 if trio.current_time() - dialled_s > STEADY_S:
                     wait_s, failures = REDIAL_S_FIRST, 0
             await trio.sleep(wait_s)
             wait_s = min(wait_s * REDIAL_GROWTH, REDIAL_S_MAX)
-
-    def _is_in_touch(self, peer_id: PeerId) -> bool:
-        return peer_id in self._connected
 
     def _is_theirs_to_dial(self, peer_id: PeerId) -> bool:
         own_id = self._transport.peer_id
@@ -237,20 +239,30 @@ class Discovery:
 
     async def _dial(self, peer_id: PeerId) -> str | None:
         """None once connected, else why not."""
-        failure, tried = "no address is known", set[Address]()
-        while len(tried) < ADDRESSES_TRIED_MAX:
-            # asked anew: it takes ten seconds to fail, in which a newer record may have come
+        failure: str | None = "no address is known"
+        tried = set[Address]()
+
+        async def dial(address: Address) -> None:
+            nonlocal failure
+            failure = "a newer record does not have that address"
+            try:
+                await self._transport.dial(address)
+                failure = None
+            except Unavailable as error:
+                failure = str(error)
+
+        def is_told(address: Address) -> bool:
+            """Who finds that nobody can dial it tells so while others wait for its answer."""
+            return address in self._addresses_of(peer_id)
+
+        while failure is not None and len(tried) < ADDRESSES_TRIED_MAX:
+            # asked anew: a newer record may have come meanwhile
             left = (address for address in self._addresses_of(peer_id) if address not in tried)
             address = next(left, None)
             if address is None:
                 break
             tried.add(address)
-            try:
-                await self._transport.dial(address)
-            except Unavailable as error:
-                failure = str(error)
-            else:
-                return None
+            await _as_long_as(partial(is_told, address), partial(dial, address))
         return failure
 
     def _addresses_of(self, peer_id: PeerId) -> list[Address]:
@@ -266,15 +278,21 @@ class Discovery:
         return [address for address in addresses if peer_id_in(address) == peer_id]
 
     async def _look_up(self, node_id: NodeId) -> None:
-        try:
-            payload = await self._transport.get_record(record_key(node_id))
-            if payload is not None:
-                signed = decode_record(payload)
-                check_dates(signed.record, self._clock.wall_ns())
-                if signed.record.node_id == node_id:
-                    self._directory.learn(signed)
-        except (Unavailable, PeerFault):
-            return  # asked again as long as the node is away
+        """In the DHT, unless the node tells us itself meanwhile where it is."""
+        known = self._directory.record_of(node_id)
+
+        async def ask() -> None:
+            try:
+                payload = await self._transport.get_record(record_key(node_id))
+                if payload is not None:
+                    signed = decode_record(payload)
+                    check_dates(signed.record, self._clock.wall_ns())
+                    if signed.record.node_id == node_id:
+                        self._directory.learn(signed)
+            except (Unavailable, PeerFault):
+                return  # asked again as long as the node is away
+
+        await _as_long_as(lambda: self._directory.record_of(node_id) is known, ask)
 
     async def _meet_others(self) -> None:
         """Some peers that are not members: else members alone would carry all gossip."""
@@ -349,35 +367,63 @@ class Discovery:
         is_wanted = node_id is None or node_id in self._directory.members()
         return is_wanted and peer_id in self._connected and peer_of() == peer_id
 
-    def _is_where_the_genesis_says(self) -> bool:
-        return set(self._transport.addresses()) == set(self._hints.get(self._transport.peer_id, ()))
-
     async def _publish(self) -> None:
         """Our record to everybody when it has changed, and to the DHT now and then."""
-        announced, published_at_s = b"", -PUBLISH_S
+        known, put_at_s = b"", -PUBLISH_S
         share = share_of(self._transport.peer_id)
         if self._directory.node_of(self._transport.peer_id) not in set(self._directory.members()):
             # The members that we dial have our record from our own mouth; nobody else waits for it.
             await trio.sleep(NEWCOMERS_SPREAD_S * share)
-        elif self._is_where_the_genesis_says():
+        elif set(self._transport.addresses()) == set(self._hints.get(self._transport.peer_id, ())):
             # Who knows the genesis, or has met us, knows all that there is to tell. Those who are
             # asked to keep it for others need not be asked by everybody at once.
-            announced = self._own.current_bytes()
-            published_at_s = trio.current_time() - PUBLISH_S * share
+            known = self._own.current_bytes()
+            put_at_s = trio.current_time() - PUBLISH_S * share
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._announce, known)
+            # beside it: to put a record takes half a minute where holders do not answer
+            nursery.start_soon(self._keep_in_dht, known, put_at_s)
+
+    async def _announce(self, announced: bytes) -> None:
+        while True:
+            await self._be_in_company()
+            record_bytes = self._own.current_bytes()
+            if record_bytes != announced:
+                with suppress(Unavailable):
+                    await self._gossip.announce_record(record_bytes)
+                    announced = record_bytes
+            await trio.sleep(10 * CHECK_S)
+
+    async def _keep_in_dht(self, put: bytes, put_at_s: float) -> None:
+        while True:
+            await self._be_in_company()
+            record_bytes = self._own.current_bytes()
+            if record_bytes != put or trio.current_time() - put_at_s >= PUBLISH_S:
+                key = record_key(self._own.current().record.node_id)
+                with suppress(Unavailable):
+                    await self._transport.put_record(key, record_bytes)
+                    put, put_at_s = record_bytes, trio.current_time()
+            await trio.sleep(10 * CHECK_S)
+
+    async def _be_in_company(self) -> None:
+        """Past the door of somebody, and the first gossip stream."""
         while True:
             while not self._transport.connected():
                 await trio.sleep(CHECK_S)
-            await trio.sleep(CHECK_S)  # the door, then the first gossip stream
+            await trio.sleep(CHECK_S)
             if self._transport.connected():
-                record_bytes = self._own.current_bytes()
-                try:
-                    if record_bytes != announced:
-                        await self._gossip.announce_record(record_bytes)
-                        announced, published_at_s = record_bytes, -PUBLISH_S
-                    if trio.current_time() - published_at_s >= PUBLISH_S:
-                        key = record_key(self._own.current().record.node_id)
-                        await self._transport.put_record(key, record_bytes)
-                        published_at_s = trio.current_time()
-                except Unavailable:
-                    announced = b""
-            await trio.sleep(10 * CHECK_S)
+                return
+
+
+async def _as_long_as(holds: Callable[[], bool], do: Callable[[], Awaitable[None]]) -> None:
+    """What takes long is given up when it has lost its sense."""
+
+    async def watch(scope: trio.CancelScope) -> None:
+        while holds():
+            await trio.sleep(CHECK_S)
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, nursery.cancel_scope)
+        await do()
+        nursery.cancel_scope.cancel()

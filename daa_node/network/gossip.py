@@ -30,7 +30,7 @@ HEIGHT_MAX = 2**53
 HEAD_EVERY_DELTAS = 20
 HEAD_EVERY_S_MAX = 5.0
 HEADS_BURST = 8  # of one member: what lay in queues may come all at once
-RECORDS_BURST = 4  # of one member: its addresses may change a few times in a row
+RECORDS_BURST = 8  # of one member: its own addresses, none, by one relay, by two, at its router
 RECORD_EVERY_S = 60.0
 # Of a thousand that start at once and tell of themselves within a minute, eight forwarders bring a
 # quarter; who comes every few seconds is passed on by all of them.

@@ -10,15 +10,13 @@ import trio.testing
 from daa_dag.ids import ChainId, NodeId
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.identity.record import Role, decode_record, encode_record
+from daa_node.identity.record import Role, encode_record
 from daa_node.network.addresses import peer_id_in
 from daa_node.network.discovery import (
     CHECK_S,
     HEAD_START_S,
     LOOK_UP_AFTER_S,
     MEET_EVERY_S,
-    NEWCOMERS_SPREAD_S,
-    PUBLISH_S,
     REDIAL_S_FIRST,
     Discovery,
     OwnRecord,
@@ -26,7 +24,6 @@ from daa_node.network.discovery import (
 from daa_node.network.gossip import HEAD_EVERY_S_MAX, head_every_s
 from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
-from daa_node.network.turns import share_of
 from daa_node.seams import Address, PeerId
 from tests.daa_node.network.neighbours import KEYS, Neighbour, heard, running, until
 
@@ -210,55 +207,6 @@ async def test_who_looks_on_is_told_of_heights_as_often_as_the_network_is_quick(
         assert len(told) >= 4  # every twenty deltas
         nursery.cancel_scope.cancel()
     assert head_every_s(0.5) == head_every_s(60.0) == HEAD_EVERY_S_MAX
-
-
-async def test_newcomers_tell_everybody_of_themselves_each_at_its_own_time(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    told_at_s: dict[PeerId, float] = {}
-
-    async def note(record_bytes: bytes) -> None:
-        told_at_s.setdefault(decode_record(record_bytes).record.peer_id, trio.current_time())
-
-    watchers = [Neighbour(number, (0,)) for number in (1, 2)]
-    async with trio.open_nursery() as nursery:
-        for watcher in watchers:
-            watcher.gossip.announce_record = note  # type: ignore[method-assign]
-            watcher.transport.connected = lambda: [PeerId("a")]  # type: ignore[method-assign]
-            nursery.start_soon(watcher.discovery._publish)
-        await trio.sleep(NEWCOMERS_SPREAD_S + 5)
-        nursery.cancel_scope.cancel()
-    turns = [NEWCOMERS_SPREAD_S * share_of(watcher.peer_id) for watcher in watchers]
-    assert abs(turns[1] - turns[0]) > 5
-    told = [told_at_s[watcher.peer_id] for watcher in watchers]
-    assert told == pytest.approx(turns, abs=1)
-
-
-async def test_who_is_where_the_genesis_says_has_its_record_kept_by_others_at_its_own_time(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    kept_at_s: dict[str, float] = {}
-    told: list[bytes] = []
-
-    async def keep(key: str, payload: bytes) -> None:
-        kept_at_s.setdefault(key, trio.current_time())
-
-    async def note(record_bytes: bytes) -> None:
-        told.append(record_bytes)
-
-    members = [Neighbour(number, (0, 1)) for number in (0, 1)]
-    async with trio.open_nursery() as nursery:
-        for member in members:
-            member.gossip.announce_record = note  # type: ignore[method-assign]
-            member.transport.connected = lambda: [PeerId("a")]  # type: ignore[method-assign]
-            member.transport.put_record = keep  # type: ignore[method-assign]
-            nursery.start_soon(member.discovery._publish)
-        await trio.sleep(PUBLISH_S + 10)
-        nursery.cancel_scope.cancel()
-    assert not told  # everybody has read the genesis
-    turns = [PUBLISH_S * (1 - share_of(member.peer_id)) for member in members]
-    kept = [kept_at_s[record_key(KEYS[number].node_id)] for number in (0, 1)]
-    assert kept == pytest.approx(turns, abs=10)  # a look each five seconds
 
 
 async def until_record(node: Neighbour, key: str) -> None:
