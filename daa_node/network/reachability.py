@@ -35,7 +35,8 @@ SPREAD_S = 6.0  # many that start at once ask one after another
 CHECK_S = 1.0
 ADDRESSES_CHECK_S = 5.0  # the system is asked for its interfaces
 AGAIN_S = 900.0  # a router may have been told to let us through, or not to any more
-AGAIN_UNKNOWN_S = 25.0  # busy members have a turn again, and our budget with them allows it
+AGAIN_SOON_S = 8.0  # those who came before us have had their turns
+AGAIN_UNKNOWN_S = 25.0  # and after that; our budget with members allows it
 ASKED_MAX = 64  # of a committee of a hundred a blocking weight is 34
 
 
@@ -129,15 +130,17 @@ class Reachability:
 
     async def _keep_measuring(self, doorbell: Doorbell) -> None:
         await trio.sleep(SPREAD_S * share_of(self._transport.peer_id))
+        again_s = AGAIN_SOON_S
         while True:
             while not self._contacts.one_is_honest(self._contacts.members()):
                 await trio.sleep(CHECK_S)
             await trio.sleep(FIRST_S)
             self._asked = self._transport.addresses()
             is_certain = await self._measure(doorbell)
-            with trio.move_on_after(AGAIN_S if is_certain else AGAIN_UNKNOWN_S):
+            with trio.move_on_after(AGAIN_S if is_certain else again_s):
                 while self._transport.addresses() == self._asked:
                     await trio.sleep(ADDRESSES_CHECK_S)
+            again_s = AGAIN_SOON_S if is_certain else AGAIN_UNKNOWN_S
 
     async def _measure(self, doorbell: Doorbell) -> bool:
         """Whether it has come to a conclusion."""

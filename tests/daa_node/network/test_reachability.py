@@ -14,6 +14,7 @@ from daa_node.errors import PeerFault, Unavailable
 from daa_node.network import reachability
 from daa_node.network.dial_back import REQUEST, decode_request
 from daa_node.network.reachability import Reach, Reachability, ports_of
+from daa_node.network.turns import share_of
 from daa_node.observability.events import EventLog
 from daa_node.seams import Address, PeerId
 
@@ -107,7 +108,7 @@ class World:
                 return canonical.encode(["not an address", 3])
         return canonical.encode([self.seen.get(NodeId(bytes.fromhex(peer_id)), SEEN_AT), 3])
 
-    async def measured(self, for_s: float = 30.0) -> None:
+    async def measured(self, for_s: float = 12.0) -> None:
         with trio.move_on_after(for_s):
             await self.own.run()
 
@@ -171,6 +172,23 @@ async def test_what_was_found_holds_until_enough_show_the_other(autojump_clock: 
         assert world.own.told() == world.listens
         nursery.cancel_scope.cancel()
     assert world.told() == [("unreachable", "unknown"), ("direct", "unreachable")]
+
+
+async def test_who_finds_all_of_them_busy_asks_again_soon_and_from_then_on_seldom(
+    autojump_clock: object,
+) -> None:
+    world = World("busy", "busy", "busy", "busy")
+    first_s = reachability.SPREAD_S * share_of(world.peer_id) + reachability.FIRST_S
+    again_s, unknown_s = reachability.AGAIN_SOON_S, reachability.AGAIN_UNKNOWN_S
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.own.run)
+        await trio.sleep(first_s + again_s + 2)
+        assert len(world.asked) == 2 * len(MEMBERS)
+        await trio.sleep(unknown_s - 2)
+        assert len(world.asked) == 2 * len(MEMBERS)
+        await trio.sleep(3)
+        assert len(world.asked) == 3 * len(MEMBERS)
+        nursery.cancel_scope.cancel()
 
 
 async def test_it_is_measured_again_when_addresses_change_and_every_so_often(
