@@ -22,8 +22,9 @@ from daa_node.wire.framing import TRUNCATED
 LOOK_S = 1.0
 SETTLE_S = 3.0  # a peer that has just come has much to say over the relay
 PUNCH_TIMEOUT_S = 60.0  # each step has its own limit; this is for all of them together
-# After the first failure, the second and so on; a router may have been restarted by then.
-WAITS_S = (60.0, 300.0, 1800.0)
+# After the first failure, the second and so on: the other end was busy or late, or a router has
+# been restarted by then.
+WAITS_S = (15.0, 60.0, 300.0, 1800.0)
 TRIES_KEPT_MAX = 1024  # peers; whoever is beyond stays relayed
 
 
@@ -109,13 +110,14 @@ class HolePunching:
                 self._tries[peer_id] = _Tries(now_s + SETTLE_S)
 
     def _next(self) -> PeerId | None:
-        """Of those who are here: members first, then who waits for longest.
+        """Of those who are here: members first, then whom we have not tried yet.
 
-        Else strangers that come as new names, and draw out theirs, would keep members from it.
+        Else strangers that come as new names, and draw out theirs, would keep members from it, and
+        a router that lets nobody through those whose routers do.
         """
         now_s, here = trio.current_time(), set(self._transport.connected())
         due = [
-            (not self._is_member(peer), tries.next_s, peer)
+            (not self._is_member(peer), tries.failures, tries.next_s, peer)
             for peer, tries in self._tries.items()
             if tries.next_s <= now_s and peer in here
         ]

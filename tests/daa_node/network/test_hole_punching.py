@@ -78,11 +78,11 @@ async def test_what_fails_is_tried_less_and_less_often_also_when_it_comes_again(
 ) -> None:
     world = World(AFTER)
     world.failing[AFTER] = Unavailable("another port each time")
-    await world.live(20)
+    await world.live(10)
     assert len(world.asked) == 1
     for here in ([], [AFTER]):
         world.here = here
-        await world.live(10)
+        await world.live(WAITS_S[0] / 4)
     assert len(world.asked) == 1
     await world.live(sum(WAITS_S) + WAITS_S[-1] + 60)
     waits = [
@@ -98,7 +98,7 @@ async def test_who_talks_nonsense_is_blamed_and_who_never_ends_holds_up_nobody_f
 ) -> None:
     world = World(AFTER, LATER)
     world.failing[AFTER] = PeerFault("punch-malformed", "no word of punching")
-    await world.live(20)
+    await world.live(WAITS_S[0])
     assert world.blamed == [AFTER]
     assert LATER in world.punched
 
@@ -112,6 +112,19 @@ async def test_members_come_before_strangers_that_came_first(autojump_clock: obj
         world.here.append(member)
         world.members |= {LATER, member}
     assert [peer for _, peer in world.asked] == [LATER, AFTER, member]
+
+
+async def test_who_was_not_tried_yet_comes_before_who_is_due_again(autojump_clock: object) -> None:
+    world = World(AFTER)
+    world.failing[AFTER] = Unavailable("another port each time")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.live, 30)
+        await trio.sleep(WAITS_S[0] + 0.5)
+        world.here.append(LATER)
+    first, *others = world.asked
+    assert first[1] == AFTER
+    assert [peer for _, peer in others] == [LATER, AFTER]
+    assert others[0][0] == first[0] + WAITS_S[0]  # both were due at this look
 
 
 async def test_a_hole_that_ends_is_punched_anew(autojump_clock: object) -> None:
@@ -129,7 +142,7 @@ async def test_no_more_peers_are_kept_in_mind_than_there_may_be(
     world = World(AFTER, LATER, PeerId("d"))
     for peer in world.here:
         world.failing[peer] = Unavailable("no")
-    await world.live(20)
+    await world.live(WAITS_S[0])
     assert len(world.asked) == 2
 
 
