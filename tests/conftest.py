@@ -53,6 +53,7 @@ LONGEST = (
     "browser/test_page.py",
     "daa_node/cli/test_joining_daemon.py",
     "scenarios/test_limits.py",
+    "simnet/nodes/processes/test_routers.py",
     "scenarios/test_lost_directories.py",
     "daa_consensus/bft/test_voting_rules_exhaustively.py",
     "simnet/test_sweep.py",

@@ -73,6 +73,7 @@ ALL: tuple[str, ...] = tuple(
 # Judged elsewhere, and not in every run.
 NO_CRASH = "a run ends without an exception"
 VOLUNTEERS = "no honest volunteer is found wrong, or fault with, and no lone liar right"
+PASSAGES = "who is behind a router reaches the validators as well as routers allow"
 NO_TIME_LOST = "no time is lost"  # of a node that trains: its stages add up to the whole run
 
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (docs/protocol.md, section 7)

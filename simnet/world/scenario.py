@@ -336,9 +336,7 @@ class ChecksConfig(BaseModel):
     model_config = STRICT
 
     finalizations_after_heal: int = Field(10, ge=0, description="blocks, once every fault healed")
-    heal_s: float = Field(
-        120.0, gt=0, le=FOREVER_S, description="within which they must come, virtual"
-    )
+    heal_s: float = Field(120.0, gt=0, le=FOREVER_S, description="for them to come, virtual")
     loss_above_twin_nats: float | None = Field(
         None,
         gt=0,
@@ -347,6 +345,7 @@ class ChecksConfig(BaseModel):
     vertices_after_heal: int = Field(
         0, ge=0, description="of daemons: rounds that must be certified, once every fault healed"
     )
+    passages: bool = Field(False, description="that routers allow must be found; then it is over")
     core: tuple[int, ...] = Field(
         (), description="who must make progress, whoever else stays broken; none: all that are up"
     )
@@ -432,6 +431,8 @@ class Scenario(BaseModel):
                     yield (), f"`{key}` take `fidelity: light` or `trio`"
             if self.checks.core:
                 yield ("checks", "core"), "`core` takes `fidelity: light` or `trio`"
+        if self.checks.passages and not any(self.nats):
+            yield ("checks", "passages"), "nobody is behind a router: give a class a `nat`"
         for i, key, said in misplaced(self.nodes, self.fidelity):
             yield ("nodes", i, key), said
         if count > NODES_MAX:

@@ -46,7 +46,8 @@ class EventLog:
     height: int = 0
     reach: str = "unknown"  # as the daemon found last
     relays: set[str] = field(default_factory=set)  # peer ids that relay for it now
-    relayed: set[str] = field(default_factory=set)  # node ids it was ever connected with by relay
+    met: set[str] = field(default_factory=set)  # node ids it was ever connected with
+    relayed: set[str] = field(default_factory=set)  # and those by relay
     punched: set[str] = field(default_factory=set)  # node ids it was ever connected with so
     finals_ns: list[int] = field(default_factory=list)  # when blocks became final, in the run
 
@@ -120,5 +121,7 @@ def _note_reach(log: EventLog, event: Event) -> None:
             log.relays.discard(event["relay"])
         case "hole_punched" if event["node_id"] is not None:
             log.punched.add(event["node_id"])
-        case "peer_joined" if event["network"].startswith(RELAYED_BY):
-            log.relayed.add(event["node_id"])
+        case "peer_joined":
+            log.met.add(event["node_id"])
+            if event["network"].startswith(RELAYED_BY):
+                log.relayed.add(event["node_id"])

@@ -1,10 +1,12 @@
 """How each node behind a router got through, by what its daemon told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from simnet.nodes.processes.event_logs import EventLog
 from simnet.world.node_classes import Nat
+
+LET_HOLES: frozenset[Nat | None] = frozenset(("cone", "cgnat"))  # punched by two behind such
 
 
 def passages(
@@ -23,6 +25,31 @@ def passages(
         for node, (log, nat) in enumerate(zip(logs, nats, strict=True))
         if nat is not None
     ]
+
+
+def lacking(
+    logs: Sequence[EventLog],
+    nats: Sequence[Nat | None],
+    names: Sequence[str],
+    staying: Collection[int],
+    validators: Collection[int],
+) -> list[str]:
+    """What keeps those that stay from having reached the validators among them as well as can be.
+
+    `names` are node ids in hex.
+    """
+    found = [
+        f"nobody can dial node {node}"
+        for node in staying
+        if nats[node] == "upnp" and logs[node].reach != "direct"
+    ]
+    for node in staying:
+        for other in set(validators) & set(staying) - {node}:
+            if names[other] not in logs[node].met:
+                found.append(f"node {node} has not met node {other}")
+            elif {nats[node], nats[other]} <= LET_HOLES and names[other] not in logs[node].punched:
+                found.append(f"node {node} has no hole to node {other}")
+    return found
 
 
 def _passage(log: EventLog) -> str:

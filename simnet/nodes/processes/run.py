@@ -17,6 +17,7 @@ from simnet.checks.invariants import (
     NOTHING_LOST,
     ONE_STATEMENT,
     ONE_VERTEX,
+    PASSAGES,
     PROGRESS,
     SAME_ROOTS,
 )
@@ -28,7 +29,7 @@ from simnet.nodes.processes.measurement import Measurement
 from simnet.nodes.processes.memory import Memory
 from simnet.nodes.processes.node_faults import NodeFaults, gone_for_good, may_sign_twice
 from simnet.nodes.processes.nodes import genesis_of
-from simnet.nodes.processes.passages import passages
+from simnet.nodes.processes.passages import lacking, passages
 from simnet.nodes.processes.vouching import Vouching
 from simnet.world.determinism import FAULT, Streams, Trace
 from simnet.world.faults import Edge, healed_ns, timeline
@@ -106,6 +107,7 @@ class Run:
         self._staying = [index for index in range(len(natures)) if index not in away]
         self._healed_ns = healed_ns(scenario)
         self._flap_ns: int | None = None
+        self._heights: set[int] = set()  # of those that stay, at the last look
         self._start_ns = 0
         self.ready_s = 0.0
         self.lasted_s = 0.0
@@ -167,8 +169,8 @@ class Run:
                 self.died.append(f"node {node.index} ended by itself with {code}: {node.words()}")
 
     def is_over(self, now_ns: int) -> bool:
-        """The job is done everywhere, or time is up, or a daemon has ended by itself."""
-        if self._all_ended() or self.died:
+        """The job is done, or what was to be seen; time is up, or a daemon has ended by itself."""
+        if self._all_ended() or self.died or self._has_seen_passages():
             return True
         if now_ns < self._scenario.duration_s * NS:
             return False
@@ -177,6 +179,20 @@ class Run:
 
     def _all_ended(self) -> bool:
         return all(self.logs.of_nodes[index].ended for index in self._staying)
+
+    def _has_seen_passages(self) -> bool:
+        """And a round has just ended everywhere, so that none is cut short here and not there."""
+        heights = {self.logs.of_nodes[index].height for index in self._staying}
+        has_ended, self._heights = len(heights) == 1 and heights != self._heights, heights
+        return self._scenario.checks.passages and has_ended and not self._lacking()
+
+    def _lacking(self) -> list[str]:
+        """Of the passages that there can be."""
+        names = [node.nature.node_id for node in self._cluster.nodes]
+        roles = [self._scenario.group_of(node).role for node in range(len(names))]
+        validators = [node for node, role in enumerate(roles) if role == "validator"]
+        logs, nats = self.logs.of_nodes, self._scenario.nats
+        return lacking(logs, nats, names, self._staying, validators)
 
     def _progressed(self) -> bool:
         wanted = self._scenario.checks.finalizations_after_heal
@@ -198,6 +214,8 @@ class Run:
             Invariant(SAME_ROOTS, len(found.roots) == 1, ", ".join(found.roots)),
             Invariant(PROGRESS, self._all_ended() or self._progressed(), blocks),
         ]
+        if self._scenario.checks.passages:
+            held.append(nothing(PASSAGES, self._lacking()))
         return held if measured is None else [*held, nothing(AS_ASKED, measured.faults())]
 
     def _passages(self) -> dict[str, Any]:

@@ -212,6 +212,11 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "faults.0.at_s: the run is over after 60 s",
         ),
         ("faults: [{kind: attrition, at_s: 60}]\n", "2:34:", "the run is over after 60 s"),
+        (
+            "checks: {passages: true}\n",
+            "2:20:",
+            "checks.passages: nobody is behind a router: give a class a `nat`",
+        ),
         ("why: a\x00b\n", "2:7:", "this is not YAML: special characters are not allowed"),
         ("faults: " + "[" * 3000 + "]" * 3000, "1:1:", "lie in each other too deeply"),
     ],

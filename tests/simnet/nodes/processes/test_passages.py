@@ -6,8 +6,9 @@ from typing import Any
 
 from daa_node.network.addresses import RELAYED_BY
 from simnet.nodes.processes.event_logs import EventLogs
-from simnet.nodes.processes.passages import passages
+from simnet.nodes.processes.passages import lacking, passages
 from simnet.world.determinism import Trace
+from simnet.world.node_classes import Nat
 
 NAMES = {"aa": 0, "bb": 1, "cc": 2, "dd": 3, "ee": 4}
 
@@ -57,3 +58,35 @@ def test_each_node_behind_a_router_has_its_passage(tmp_path: Path) -> None:
     assert rows[2]["relays"] == 0
     assert rows[2]["relayed_with"] == [1, 2]
     assert [row["punched_with"] for row in rows] == [[], [], [], [1]]
+
+
+def test_what_routers_allow_is_lacking_until_each_has_it(tmp_path: Path) -> None:
+    """Of a validator in the cloud, one behind a cone, and trainers behind each kind of router."""
+    nats: tuple[Nat | None, ...] = (None, "cone", "cone", "symmetric", "upnp")
+
+    def punched(name: str) -> dict[str, Any]:
+        return {"name": "hole_punched", "node_id": name, "peer_id": "p"}
+
+    def found(*events: list[dict[str, Any]]) -> list[str]:
+        root = tmp_path / str(len(list(tmp_path.iterdir())))
+        root.mkdir()
+        logs = EventLogs([told(root / str(n), *each) for n, each in enumerate(events)], Trace(), 0)
+        logs.read()
+        return lacking(logs.of_nodes, nats, list(NAMES), range(5), [0, 1])
+
+    cloud, relayed = joined("aa", "10.86.0.1"), joined("bb", f"{RELAYED_BY}r")
+    direct = {"name": "reachability_changed", "reach": "direct"}
+    whole = [
+        [joined("bb", "10.86.0.2")],
+        [cloud],
+        [cloud, relayed, punched("bb")],
+        [cloud, relayed],
+        [cloud, relayed, direct],
+    ]
+    assert not found(*whole)
+    # what two trainers have with each other, and holes where there can be none, are nobody's need
+    without = [each[:-1] for each in whole]
+    assert found(*without[:1], *whole[1:]) == ["node 0 has not met node 1"]
+    assert found(*whole[:2], without[2], *whole[3:]) == ["node 2 has no hole to node 1"]
+    assert found(*whole[:3], without[3], *whole[4:]) == ["node 3 has not met node 1"]
+    assert found(*whole[:4], without[4]) == ["nobody can dial node 4"]
