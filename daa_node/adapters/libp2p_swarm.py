@@ -14,7 +14,7 @@ from functools import partial
 from typing import cast
 
 import trio
-from libp2p.abc import INetConn, INetStream, IRawConnection, ISecureConn
+from libp2p.abc import IMuxedConn, INetConn, INetStream, IRawConnection, ISecureConn
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.network.connection.raw_connection import RawConnection
@@ -179,14 +179,8 @@ class BoundedSwarm(Swarm):
         name = PeerId(str(peer_id))
         self.connected.pop(name, None)
         self.visiting[name] = None
-        self._bill_visitor(peer_id)
+        _bill_visitor(self.get_connections(peer_id), self._budgets)
         return True
-
-    def _bill_visitor(self, peer_id: ID) -> None:
-        for connection in self.get_connections(peer_id):
-            session = cast(YamuxSession, connection.muxed_conn)
-            session.keep(self._budgets.visitors)
-            self._budgets.keep(session.secured_conn.get_remote_address())
 
     async def dial_peer(self, peer_id: ID) -> list[INetConn]:
         """Dial the addresses known of the peer, best first. Raises SwarmException."""
@@ -273,6 +267,16 @@ class BoundedSwarm(Swarm):
             for connection in self.get_connections(peer_id):
                 await connection.close()
 
+    async def add_conn(self, muxed_conn: IMuxedConn, direction: str = "unknown") -> SwarmConn:
+        """The library serves its streams, then tells of it: who is early waits at the door, too."""
+        peer_id = muxed_conn.peer_id
+        self.admissions.expect(peer_id)
+        try:
+            return await super().add_conn(muxed_conn, direction)
+        finally:
+            if not self.get_connections(peer_id):
+                self.admissions.forget(peer_id)
+
     def remove_conn(self, swarm_conn: SwarmConn) -> None:
         """The peer has gone with its last connection: who dials again is a stranger, at once.
 
@@ -297,7 +301,7 @@ class BoundedSwarm(Swarm):
         self.admissions.expect(conn.muxed_conn.peer_id)
         name = PeerId(str(conn.muxed_conn.peer_id))
         if name in self.visiting:
-            self._bill_visitor(conn.muxed_conn.peer_id)
+            _bill_visitor(self.get_connections(conn.muxed_conn.peer_id), self._budgets)
         else:
             self.connected[name] = None
         if self.admissions.has(conn.muxed_conn.peer_id):
@@ -321,6 +325,13 @@ class BoundedSwarm(Swarm):
 def remote_of(connection: INetConn) -> tuple[str, int] | None:
     """Host and port of the other end; the host of a relayed one is told in libp2p_circuits."""
     return cast(YamuxSession, connection.muxed_conn).secured_conn.get_remote_address()
+
+
+def _bill_visitor(connections: Sequence[INetConn], budgets: Budgets) -> None:
+    for connection in connections:
+        session = cast(YamuxSession, connection.muxed_conn)
+        session.keep(budgets.visitors)
+        budgets.keep(session.secured_conn.get_remote_address())
 
 
 def _hear_round_trips(session: YamuxSession, hear: Callable[[float], None]) -> None:

@@ -5,6 +5,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
+from libp2p.abc import INetConn
+from libp2p.peer.id import ID
 
 from daa_node.adapters import relay_desk, yamux_streams
 from daa_node.adapters.libp2p_transport import Libp2pTransport
@@ -92,6 +94,27 @@ async def test_a_reserved_peer_is_reached_and_is_who_it_says(
         assert desk.circuits == 1
         await caller.hang_up(called.peer_id)
         await until(lambda: desk.circuits == 0 and called.connected() == [relay.peer_id])
+
+
+async def test_who_asks_a_relay_before_it_has_noted_the_connection_is_heard_all_the_same() -> None:
+    """The library serves a connection's streams first, and tells of the connection then."""
+    async with world() as (relay, _, called), transport(4, listen=()) as caller:
+        await called.circuits.reserve(relay.peer_id)
+        assert relay._parts is not None
+        swarm, asked = relay._parts.swarm, trio.Event()
+        noted, let_in = swarm.notify_connected, swarm.admissions.wait
+
+        async def note_once_asked(conn: INetConn) -> None:
+            await asked.wait()
+            await noted(conn)
+
+        async def wait(peer_id: ID, timeout_s: float) -> bool:
+            asked.set()
+            return await let_in(peer_id, timeout_s)
+
+        swarm.notify_connected = note_once_asked  # type: ignore[method-assign]
+        swarm.admissions.wait = wait  # type: ignore[method-assign]
+        assert await caller.dial(through(relay, called)) == called.peer_id
 
 
 async def test_the_relay_carries_no_word_in_the_clear() -> None:
