@@ -8,6 +8,7 @@ in a record of each validator, signed by it. So none can be left out or made up,
 may come in place of the newest. Hello finds out what else stands in the way of this host.
 """
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ from daa_node.seams import BELL_TOKEN_BYTES, Address, PeerId
 from daa_node.wire import protocols
 
 GREETING_TIMEOUT_S = 15.0  # longer than a door stays open: whoever refuses has said why by then
+GREETED_MAX = 64  # a relay on the way, and whoever dials us; one that is forgotten is waited for
 TOLD_CHARACTERS_MAX = 300  # of what is wrong with what somebody has sent, on the terminal
 GENESIS_TIMEOUT_S = 120.0  # a genesis of a hundred validators, 2 MB, at a fifth of a megabit
 
@@ -104,7 +106,7 @@ class Visit:
         self._hello = Hello(
             self._transport, directory, clock, self._events, chain_id, standing, config
         )
-        self._greeted = trio.Event()
+        self._greeted: dict[PeerId, trio.Event] = defaultdict(trio.Event)
         self.peer_id = PeerId("")  # whoever answers, once somebody does
         self._directory = directory
         self._transport.guard(self._door, OPEN_PROTOCOLS, self._blame, directory.is_member)
@@ -188,7 +190,7 @@ class Visit:
     async def _meet(self) -> None:
         self.peer_id = await self._transport.dial(self._address)
         with trio.move_on_after(GREETING_TIMEOUT_S):
-            await self._greeted.wait()
+            await self._greeted[self.peer_id].wait()
         if self.refusal() is not None:
             raise Unavailable("refused")
 
@@ -196,15 +198,20 @@ class Visit:
         try:
             return await self._hello.door(peer_id)
         finally:
-            self._greeted.set()
+            self._greeted[peer_id].set()
+            if len(self._greeted) > GREETED_MAX:
+                del self._greeted[next(iter(self._greeted))]
 
     def _blame(self, peer_id: PeerId, fault: PeerFault) -> None:
         self._directory.blame(peer_id, fault)
 
     def refusal(self) -> tuple[str, str] | None:
-        """Reason and detail of what hello ended with; None if it did not refuse."""
+        """Reason and detail of what hello ended with; None if it did not refuse.
+
+        Of the peer that we have dialled; while we have it not, of whoever stands before it.
+        """
         for event in self._events.tail():
-            if event["name"] == str(PEER_REFUSED):
+            if event["name"] == str(PEER_REFUSED) and self.peer_id in ("", event["peer_id"]):
                 return str(event["reason"]), str(event["detail"])
         return None
 

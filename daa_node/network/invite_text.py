@@ -22,7 +22,9 @@ TOKEN_BYTES = 16  # nobody guesses one of 2^128
 CHECKSUM_BYTES = 4  # of a slip of the hand one in 4 billion passes
 ADDRESSES_MAX = 4
 ADDRESS_BYTES_MAX = 200  # a name in the DNS is shorter, or nobody types it
-ADDRESSES_BYTES_MAX = 100  # together, but for the first: the text stays below 300 characters
+# Together; the first goes in however long. So the text stays below 300 characters, or below 500
+# with one long address alone, as one through a relay is.
+ADDRESSES_BYTES_MAX = 100
 TEXT_CHARACTERS_MAX = 2048
 _FIXED_BYTES = 1 + 2 * DIGEST_BYTES + TOKEN_BYTES + CHECKSUM_BYTES
 AROUND = " \"'`<>“”„«»‘’"  # what programs put around what they show

@@ -22,7 +22,7 @@ from daa_node.errors import PeerFault, StorageFailed, Unavailable, UserError
 from daa_node.network.invite_text import Invite, decode_invite, encode_invite
 from daa_node.seams import Address, BlobStore, PeerId
 from tests.daa_node.agreement.memory_disk import Disk
-from tests.daa_node.network.neighbours import Neighbour, running
+from tests.daa_node.network.neighbours import Neighbour, running, until
 
 GOLDEN = (Path(__file__).parents[2] / "golden" / "genesis.json").read_text()
 MADE = genesis.parse("genesis.json", GOLDEN)
@@ -52,6 +52,7 @@ class Inviter:
     """A validator as a joiner meets it, over real sockets; its roll is the test's."""
 
     per_voucher: int = 2
+    told: list[Address] = field(default_factory=list)  # where it can be dialled, if not as usual
 
     def __post_init__(self) -> None:
         self.node = Neighbour(0, chain_id=MADE.chain_id)
@@ -76,7 +77,7 @@ class Inviter:
             desk,
             cast(BlobStore, Disk().work),
             (self.outside, self.outside),
-            lambda: [Address(self.node.address)],
+            lambda: self.told or [self.node.address],
             self.node.events,
         )
 
@@ -99,6 +100,18 @@ async def inviting(**given: Any) -> AsyncIterator[Inviter]:
     inviter = Inviter(**given)
     async with running(inviter.node):
         await inviter.invitations.load()
+        yield inviter
+
+
+@asynccontextmanager
+async def inviting_through_a_relay() -> AsyncIterator[Inviter]:
+    """The invite leads through another node, and nowhere else."""
+    relay = Neighbour(3, chain_id=MADE.chain_id, relay=True)
+    async with running(relay), inviting() as inviter:
+        await inviter.node.transport.dial(relay.address)
+        await until(lambda: relay.welcomed(inviter.node) and inviter.node.welcomed(relay))
+        await inviter.node.transport.circuits.reserve(relay.peer_id)
+        inviter.told = [Address(f"{relay.address}/p2p-circuit/p2p/{inviter.node.peer_id}")]
         yield inviter
 
 
@@ -155,6 +168,16 @@ async def test_one_line_makes_a_node_comes_in_and_runs(
         assert words in told
     assert "32 of a round's 32 steps fit" in told
     assert "not measured: nobody has tried to dial this machine" in told
+
+
+async def test_a_validator_behind_a_relay_lets_in_as_any_other(person: Person) -> None:
+    """The relay's hello comes first, and is not the inviter's."""
+    async with inviting_through_a_relay() as inviter:
+        text = await inviter.invite()
+        assert await person.joins(text) == ""
+    assert person.ran == [person.root]
+    assert len(inviter.offered) == 1
+    assert inviter.told[0] in (person.root / "config.yaml").read_text()
 
 
 async def test_a_disk_that_fills_up_later_is_named_and_the_same_line_goes_on(

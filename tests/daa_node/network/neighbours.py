@@ -56,11 +56,13 @@ class Neighbour:
     delta_s: float = 0.5
     bootstrap: tuple[Address, ...] = ()
     speaks: Versions = OURS
+    relay: bool = False  # for others
 
     def __post_init__(self) -> None:
         self.keys = self.other_keys or KEYS[self.number]
         self.events = EventLog(time.time_ns)
-        config = NetworkConfig(listen=(f"/ip4/127.0.0.1/tcp/{self.port}",), websocket=False)
+        listen = (f"/ip4/127.0.0.1/tcp/{self.port}",)
+        config = NetworkConfig(listen=listen, websocket=False, relay=self.relay)
         namespace = dht_namespace(self.chain_id)
         self.transport = Libp2pTransport(self.keys.ed25519_seed, namespace, config)
         members = {KEYS[number].node_id: KEYS[number].peer_id for number in self.members}

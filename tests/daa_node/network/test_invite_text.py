@@ -66,6 +66,16 @@ def test_of_many_addresses_as_many_stay_as_keep_it_short() -> None:
     assert len(decode_invite(text).addresses) == 1
 
 
+def test_an_address_through_a_relay_goes_alone_and_the_text_is_longer_for_it() -> None:
+    peer = "12D3KooWNvSZnPi3RrhrTwEY4LuuBeB6K6facKUCJcyWG1aoDd2p"
+    through = f"/dns4/{'h' * 40}.example/tcp/4001/ws/p2p/{peer}/p2p-circuit/p2p/{peer}"
+    far = Invite(INVITE.chain_id, INVITE.inviter, INVITE.token, (through, "203.0.113.5:4001"))
+    text = encode_invite(far)
+    assert decode_invite(text).addresses == (through,)
+    longest = Invite(INVITE.chain_id, INVITE.inviter, INVITE.token, ("h" * 200,))
+    assert 300 < len(text) < len(encode_invite(longest)) < 500
+
+
 def test_addresses_are_told_as_a_person_types_them_the_far_ones_first() -> None:
     peer = "/p2p/12D3KooWNvSZnPi3RrhrTwEY4LuuBeB6K6facKUCJcyWG1aoDd2p"
     plain = ["/ip4/127.0.0.1/tcp/4001", "/ip4/203.0.113.5/tcp/4001/ws", "/ip4/203.0.113.5/tcp/4001"]
