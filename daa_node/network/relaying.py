@@ -6,9 +6,9 @@
 Whoever does not know for long does both: it tells its own addresses and those through relays. It
 may be behind a router, and know too few members that could tell it so.
 
-A relay is a connected peer whose record says that it relays and that it can itself be dialled:
-members first, and as many as RELAYS_WANTED, so that one that goes takes nobody with it. Each
-reservation is asked for again at half of its time.
+A relay is a connected peer whose record says that it relays and that it can itself be dialled: by
+number, or by a name if it is a member (see addresses). Members first, and as many as RELAYS_WANTED,
+so that one that goes takes nobody with it. Each reservation is asked for again at half of its time.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from typing import Any
 import trio
 
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.identity.record import ADDRESSES_MAX, NodeRecord
+from daa_node.identity.record import ADDRESS_CHARACTERS_MAX, ADDRESSES_MAX, NodeRecord
 from daa_node.network.addresses import CIRCUIT, is_circuit, is_numeric, peer_id_in
 from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
@@ -37,6 +37,8 @@ ASK_TIMEOUT_S = 15.0
 REFUSED_FOR_S = 30.0  # then it is asked again
 REFUSED_KEPT_MAX = 64
 RESERVED_S_MIN = 60.0  # a promise of less helps nobody, and keeps us busy
+TOLD_MAX = 3  # peers of whom `status` says why they are no relays of ours
+ID_SHOWN = 16  # digits, as `peers` shows them
 
 
 @dataclass(slots=True)
@@ -79,7 +81,7 @@ class Relaying:
         self._directory = directory
         self._events = events
         self._held: dict[PeerId, Reservation] = {}
-        self._refused: dict[PeerId, float] = {}  # until when
+        self._refused: dict[PeerId, tuple[float, str]] = {}  # until when, and why
         self._unsure_from_s = float("inf")
 
     def told(self) -> list[Address]:
@@ -94,6 +96,8 @@ class Relaying:
         found |= {"punched": []} if self._punching is None else self._punching.standing()
         if found["reach"] == Reach.UNREACHABLE and (self._held or found["punched"]):
             found["reach"] = "punched" if found["punched"] else "relayed"
+        if self._circuits is not None and self._is_wanted() and not self._held:
+            found["why"] = f"{found['why']}; no relay: {self._why_none()}"
         return found
 
     def is_relayed(self, peer_id: PeerId) -> bool:
@@ -153,36 +157,74 @@ class Relaying:
         if len(self._held) >= RELAYS_WANTED:
             return []
         now_s = trio.current_time()
-        self._refused = {peer: until for peer, until in self._refused.items() if until > now_s}
+        self._refused = {peer: kept for peer, kept in self._refused.items() if kept[0] > now_s}
         found = [
             peer_id
             for peer_id in self._transport.connected()
             if peer_id not in self._held
-            and peer_id not in self._refused
-            and self._address_of(peer_id) is not None
-            and not self.is_relayed(peer_id)
+            and self._offers(peer_id)
+            and self._why_not(peer_id) is None
         ]
         return sorted(found, key=lambda peer: (not self._directory.is_member(peer), peer))[:1]
 
+    def _why_none(self) -> str:
+        """What every peer lacks that we are connected with. The words of `status`."""
+        offering = [peer for peer in self._transport.connected() if self._offers(peer)]
+        if not offering:
+            return "no peer that is connected relays for others (`network.relay: true`)"
+        told = []
+        for peer_id in offering[:TOLD_MAX]:
+            node_id = self._directory.node_of(peer_id)
+            name = peer_id if node_id is None else node_id.hex()[:ID_SHOWN]
+            told.append(f"{name}: {self._why_not(peer_id) or 'is asked now'}")
+        more = len(offering) - TOLD_MAX
+        return "; ".join(told) + (f" and {more} more" if more > 0 else "")
+
+    def _record_of(self, peer_id: PeerId) -> NodeRecord | None:
+        standing = self._directory.standing(peer_id)
+        return None if standing is None or standing.signed is None else standing.signed.record
+
+    def _offers(self, peer_id: PeerId) -> bool:
+        """Whether it says that it relays."""
+        record = self._record_of(peer_id)
+        return record is not None and CAPABILITY in record.capabilities
+
+    def _why_not(self, relay: PeerId) -> str | None:
+        """Why it is of no use to us, if it is not, though it says that it relays."""
+        if self._directory.banned_for_s(relay):
+            return "is banned here"
+        if self.is_relayed(relay):
+            return "is behind a relay itself"
+        if self._address_of(relay) is None:
+            return "tells no address that others would dial"
+        return self._refused[relay][1] if relay in self._refused else None
+
     def _address_of(self, relay: PeerId) -> Address | None:
-        """Where it can be dialled, if it says that it relays."""
-        standing = self._directory.standing(relay)
-        if standing is None or standing.signed is None or self._directory.banned_for_s(relay):
-            return None
-        record = standing.signed.record
-        if CAPABILITY not in record.capabilities:
-            return None
-        direct = (each for each in record.addresses if is_numeric(each) and not is_circuit(each))
-        return next((each for each in direct if peer_id_in(each) == relay), None)
+        """Where others would dial it; by number if they can, as that asks no resolver."""
+        record, is_member = self._record_of(relay), self._directory.is_member(relay)
+        direct = [
+            each
+            for each in (() if record is None else record.addresses)
+            if (is_numeric(each) or is_member)
+            and not is_circuit(each)
+            and peer_id_in(each) == relay
+            and len(self._through(each)) <= ADDRESS_CHARACTERS_MAX
+        ]
+        return min(direct, key=lambda each: not is_numeric(each), default=None)
+
+    def _through(self, relay: Address) -> Address:
+        return Address(f"{relay}/{CIRCUIT}/p2p/{self._transport.peer_id}")
 
     async def _reserve(self, circuits: Circuits, relay: PeerId) -> None:
-        address, seconds = self._address_of(relay), 0.0
+        address, seconds, why = self._address_of(relay), 0.0, "does not answer"
         try:
             with trio.move_on_after(ASK_TIMEOUT_S):
                 seconds = await circuits.reserve(relay)
-        except Unavailable:
-            seconds = 0.0
+                why = f"promises {seconds:.0f} s, which is too little"
+        except Unavailable as reason:
+            why = str(reason)
         except PeerFault as fault:
+            why = str(fault)
             if fault.reason != TRUNCATED:  # it went away; that is no lie
                 self._contacts.blame(relay, fault)
         now_s = trio.current_time()
@@ -190,12 +232,13 @@ class Relaying:
             if relay in self._held:
                 self._held[relay].renew_at_s = now_s + REFUSED_FOR_S
             if len(self._refused) < REFUSED_KEPT_MAX:
-                self._refused[relay] = now_s + REFUSED_FOR_S
+                self._refused[relay] = now_s + REFUSED_FOR_S, why
             return
         if relay not in self._held:
             self._events.emit(RELAY_RESERVED, relay=relay, seconds=round(seconds))
-        through = Address(f"{address}/{CIRCUIT}/p2p/{self._transport.peer_id}")
-        self._held[relay] = Reservation(through, now_s + seconds / 2, now_s + seconds)
+        self._held[relay] = Reservation(
+            self._through(address), now_s + seconds / 2, now_s + seconds
+        )
 
 
 def told_reach(record: NodeRecord) -> str:

@@ -41,10 +41,12 @@ class World:
         world: Any = self
         self.relaying = Relaying(world, world, world, world, self.directory, self.events)
 
-    def add(self, number: int, *capabilities: str, host: str = "198.51.100.1") -> PeerId:
+    def add(
+        self, number: int, *capabilities: str, host: str = "198.51.100.1", kind: str = "ip4"
+    ) -> PeerId:
         """One who is connected, and announces itself there."""
         keys = KEYS[number]
-        address = Address(f"/ip4/{host}/tcp/4001/p2p/{keys.peer_id}")
+        address = Address(f"/{kind}/{host}/tcp/4001/p2p/{keys.peer_id}")
         record = OwnRecord(keys, lambda: [address], Role.CLOUD, capabilities, WallClock())
         self.directory.learn(record.current())
         self.here.append(keys.peer_id)
@@ -60,7 +62,7 @@ class World:
         return self.own
 
     def standing(self) -> dict[str, Any]:
-        return {"reach": "unreachable"}
+        return {"reach": "unreachable", "why": "nobody gets through"}
 
     async def run(self) -> None:
         await trio.sleep_forever()
@@ -225,6 +227,60 @@ async def test_no_relay_is_one_that_cannot_be_dialled_itself(autojump_clock: obj
     await world.live(20)
     assert not world.asked
     assert world.relaying.standing()["reach"] == "unreachable"
+
+
+@pytest.mark.parametrize("kind", ["dns", "dns4", "dns6"])
+async def test_a_member_that_announces_a_name_relays_as_any_other(
+    kind: str, autojump_clock: object
+) -> None:
+    world = World()
+    world.directory.enlist({KEYS[0].node_id: KEYS[0].peer_id})
+    relay = world.add(0, CAPABILITY, host="node.example", kind=kind)
+    await world.live(20)
+    assert world.asked == [relay]
+    assert world.relaying.told() == [
+        f"/{kind}/node.example/tcp/4001/p2p/{relay}/p2p-circuit/p2p/we"
+    ]
+    assert world.relaying.standing()["reach"] == "relayed"
+    assert world.relaying.standing()["why"] == "nobody gets through"
+
+
+async def test_status_says_what_each_relay_lacks_while_none_is_held(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    begun = "nobody gets through; no relay: "
+
+    def why() -> str:
+        return str(world.relaying.standing()["why"]).removeprefix(begun)
+
+    assert why() == "no peer that is connected relays for others (`network.relay: true`)"
+    stranger = world.add(0, CAPABILITY, host="node.example", kind="dns")
+    await world.live(20)
+    assert not world.asked  # none of us looks up the names of strangers
+    first = KEYS[0].node_id.hex()[: relaying.ID_SHOWN]
+    assert why() == f"{first}: tells no address that others would dial"
+    world.behind_relays.add(stranger)
+    assert why() == f"{first}: is behind a relay itself"
+    relay = world.add(1, CAPABILITY)
+    second = KEYS[1].node_id.hex()[: relaying.ID_SHOWN]
+    assert why().endswith(f"; {second}: is asked now")
+    world.refusing[relay] = Unavailable("the relay refuses: it is full")
+    await world.live(5)
+    assert why().endswith(f"; {second}: the relay refuses: it is full")
+    world.own = [DIRECT]
+    assert world.relaying.standing()["why"] == "nobody gets through"
+
+
+async def test_a_relay_whose_name_our_own_record_has_no_room_for_is_not_asked(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    world.directory.enlist({KEYS[0].node_id: KEYS[0].peer_id})
+    world.add(0, CAPABILITY, host=".".join(["h" * 60, "h" * 60, "h" * 50]), kind="dns4")
+    await world.live(20)
+    assert not world.asked
+    assert "tells no address that others would dial" in world.relaying.standing()["why"]
 
 
 @pytest.mark.parametrize(
