@@ -480,6 +480,7 @@ class Wiring:
             reachability=self.relaying.standing,
             is_relayed=self.relaying.is_relayed,
             is_punched=self.relaying.is_punched,
+            why_relayed=self.relaying.why_relayed,
             paths=parts.paths,
             drain=drain.set,
             is_paused=lambda: loop.is_paused,

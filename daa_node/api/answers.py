@@ -106,7 +106,9 @@ class Peer(BaseModel):
     punched: bool
     dialled: bool | None = Field(description="whether this node has opened a connection with it")
     websocket: bool | None
-    reach: str | None
+    reach: str | None = Field(description="direct, relayed or unreachable, as it tells of itself")
+    way: str | None = Field(description="direct, punched or relayed; of one that is gone: reach")
+    why: str | None = Field(description="why it is relayed, or unreachable")
     role: str | None
     part: str | None
     never_trains: bool

@@ -19,9 +19,10 @@ from daa_node.errors import UserError
 from daa_node.identity.other_protocol import standing_of
 from daa_node.identity.validators import part_of
 from daa_node.network.contacts import says_it_never_trains
-from daa_node.network.directory import Directory
+from daa_node.network.directory import Directory, Standing
 from daa_node.network.paths import Paths
-from daa_node.network.relaying import told_reach
+from daa_node.network.reachability import Reach
+from daa_node.network.relaying import PUNCHED, RELAYED, told_reach
 from daa_node.rounds.history import newest_of
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
@@ -81,6 +82,7 @@ class Live:
     reachability: Callable[[], Mapping[str, Any]]  # of this node, by others' dials
     is_relayed: Callable[[PeerId], bool]  # whether our connection with it leads through a relay
     is_punched: Callable[[PeerId], bool]  # or through a hole that both ends have punched
+    why_relayed: Callable[[PeerId], str]  # of such a connection
     drain: Callable[[], None]
     is_paused: Callable[[], bool]  # it votes, and trains nothing
     set_paused: Callable[[bool], None]
@@ -190,12 +192,8 @@ class Handlers:
                     "address": signed.record.addresses[0]
                     if signed is not None and signed.record.addresses
                     else None,
-                    "relayed": standing.peer_id in connected
-                    and self._live.is_relayed(standing.peer_id),
-                    "punched": standing.peer_id in connected
-                    and self._live.is_punched(standing.peer_id),
+                    **self._way_to(standing, standing.peer_id in connected),
                     **self._path_of(standing.peer_id, standing.peer_id in connected),
-                    "reach": None if signed is None else told_reach(signed.record),
                     "role": None if signed is None else str(signed.record.role),
                     "part": None if node_id is None else part_of(node_id, now),
                     "never_trains": says_it_never_trains(signed),
@@ -222,6 +220,21 @@ class Handlers:
                 }
             )
         return {"schema_version": SCHEMA_VERSION, "peers": listed}
+
+    def _way_to(self, standing: Standing, is_here: bool) -> Mapping[str, Any]:
+        """How the two nodes are connected; of one that is gone, how it may be reached."""
+        peer_id, live = standing.peer_id, self._live
+        relayed, punched = (
+            is_here and is_so(peer_id) for is_so in (live.is_relayed, live.is_punched)
+        )
+        reach = None if standing.signed is None else told_reach(standing.signed.record)
+        way, why = reach, None
+        if is_here:
+            way = PUNCHED if punched else RELAYED if relayed else str(Reach.DIRECT)
+            why = live.why_relayed(peer_id) if way == RELAYED else None
+        elif reach == Reach.UNREACHABLE:
+            why = "it told no address: nobody could dial it, and it had no relay"
+        return {"relayed": relayed, "punched": punched, "reach": reach, "way": way, "why": why}
 
     def _path_of(self, peer_id: PeerId, is_here: bool) -> Mapping[str, bool | None]:
         paths = self._live.paths

@@ -1,6 +1,7 @@
 """Commands that ask the running daemon: status, peers, rounds, logs, drain, validators."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from daa_node.cli.places import place_of
 from daa_node.errors import UserError
 
 DAMAGED_SHOWN = 5
+REASONS_TOLD_MAX = 3  # why holes failed: most are of one kind
 PAIRS_TOLD_MAX = 8  # kinds of devices: a member may name any
 # What each action takes: its flag, whether it must be given, and with what.
 FLAG_OF: Mapping[str, tuple[str, bool, str]] = {
@@ -145,15 +147,10 @@ def reach_line(standing: Mapping[str, Any]) -> str:
     holes = len(standing["punched"])
     told += f"; others come through {relays} relay{'s' * (relays > 1)}" if relays else ""
     told += f"; without a relay to {holes}, by hole punching" if holes else ""
+    for why, number in Counter(standing["not_punched"].values()).most_common(REASONS_TOLD_MAX):
+        told += f"; no hole to {number}: {why}"
     router = standing["router"]
     return told if router is None else f"{told}; UPnP: {router['why']}"
-
-
-def way_of(peer: Mapping[str, Any]) -> str | None:
-    """How we reach it, or how it says that it is reached."""
-    if peer.get("punched"):
-        return "punched"
-    return "relayed" if peer.get("relayed") else peer.get("reach")
 
 
 def link_line(standing: Mapping[str, Any]) -> str:
@@ -194,18 +191,15 @@ def peers(root: Path, as_json: bool) -> None:
             _tolerated(peer.get("calibration")),
             _view(peer.get("sees_us")),
             _short("last_seen_s", peer.get("last_seen_s")),
-            way_of(peer),
+            peer["way"],
             place_of(peer.get("address")),
         ]
         for peer in answer["peers"]
     ]
     report.put_table(heads, rows)
     for peer in answer["peers"]:
-        health = peer.get("health")
-        if health is not None and health["level"] != "priority":
-            report.put(f"{str(peer['node_id'])[:16]}  {_why_no_priority(health)}")
-        if peer.get("shunned_until_round") is not None:
-            report.put(f"{str(peer['node_id'])[:16]}  {why_shunned(peer)}")
+        for reason in reasons_of(peer):
+            report.put(f"{str(peer['node_id'] or peer['peer_id'])[:16]}  {reason}")
     for peer in answer["peers"]:
         view = peer.get("sees_us")
         if view is not None and view["level"] != "priority":
@@ -214,6 +208,17 @@ def peers(root: Path, as_json: bool) -> None:
                 f"this node      {view['level']} with {str(peer['node_id'])[:16]}, "
                 f"weakest {view['weakest']}; would raise it: {would_raise}"
             )
+
+
+def reasons_of(peer: Mapping[str, Any]) -> Iterator[str]:
+    """Why it is reached, and stands with this node, as it does: what the table has no room for."""
+    if peer["why"] is not None:
+        yield f"{peer['way']}: {peer['why']}"
+    health = peer.get("health")
+    if health is not None and health["level"] != "priority":
+        yield _why_no_priority(health)
+    if peer.get("shunned_until_round") is not None:
+        yield why_shunned(peer)
 
 
 def rounds(root: Path, as_json: bool) -> None:

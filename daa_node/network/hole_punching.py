@@ -78,6 +78,15 @@ class HolePunching:
         failed = {peer: tries.why for peer, tries in self._tries.items() if tries.failures}
         return {"punched": sorted(self._told), "not_punched": failed}
 
+    def why_none(self, peer_id: PeerId) -> str:
+        """Why no hole leads to a relayed peer."""
+        tries = self._tries.get(peer_id)
+        if tries is not None and tries.failures:
+            return f"no hole: {tries.why}"
+        if self._transport.peer_id > peer_id:
+            return "no hole yet: that node is to ask for one"
+        return "no hole yet: it is tried soon"
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:

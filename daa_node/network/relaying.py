@@ -29,6 +29,7 @@ from daa_node.observability.events import RELAY_LOST, RELAY_RESERVED, EventLog
 from daa_node.seams import Address, Circuits, PeerId, Transport
 from daa_node.wire.framing import TRUNCATED
 
+RELAYED, PUNCHED = "relayed", "punched"  # beside the words of Reach
 CAPABILITY = "relay"  # in the record of a node that offers it
 RELAYS_WANTED = 2
 CHECK_S = 1.0
@@ -93,9 +94,10 @@ class Relaying:
         found = dict(self._reachability.standing())
         found["relays"] = list(self._held)
         found["router"] = None if self._mapping is None else self._mapping.standing()
-        found |= {"punched": []} if self._punching is None else self._punching.standing()
+        none: Mapping[str, Any] = {"punched": [], "not_punched": {}}
+        found |= none if self._punching is None else self._punching.standing()
         if found["reach"] == Reach.UNREACHABLE and (self._held or found["punched"]):
-            found["reach"] = "punched" if found["punched"] else "relayed"
+            found["reach"] = PUNCHED if found["punched"] else RELAYED
         if self._circuits is not None and self._is_wanted() and not self._held:
             found["why"] = f"{found['why']}; no relay: {self._why_none()}"
         return found
@@ -107,6 +109,12 @@ class Relaying:
     def is_punched(self, peer_id: PeerId) -> bool:
         """Whether it leads through a hole that both ends have punched."""
         return self._punching is not None and self._punching.is_punched(peer_id)
+
+    def why_relayed(self, peer_id: PeerId) -> str:
+        """Why no hole leads to this peer, with whom a relay joins us."""
+        if self._punching is None:
+            return "this node punches no holes"
+        return self._punching.why_none(peer_id)
 
     async def run(self) -> None:
         """Until cancelled; measures whether we can be dialled as well."""
@@ -242,10 +250,7 @@ class Relaying:
 
 
 def told_reach(record: NodeRecord) -> str:
-    """How a node can be reached, by what it tells of itself."""
+    """How a node can be reached, by what it tells of itself: for sure, where it tells two ways."""
     if not record.addresses:
-        return "dials out"
-    through = sum(map(is_circuit, record.addresses))
-    if 0 < through < len(record.addresses):
-        return "unsure"
-    return "relayed" if through else "direct"
+        return str(Reach.UNREACHABLE)
+    return RELAYED if any(map(is_circuit, record.addresses)) else str(Reach.DIRECT)

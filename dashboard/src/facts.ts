@@ -81,6 +81,7 @@ export interface Peer {
   readonly dialled?: boolean | null; // whether we opened the connection
   readonly websocket?: boolean | null; // or plain TCP
   readonly reach: string | null;
+  readonly why?: string | null; // it is relayed, or cannot be reached
   readonly role: string | null;
   readonly part: string | null;
   readonly never_trains?: boolean;

@@ -84,7 +84,10 @@ function Row({ peer, farthestMs, why }: { peer: Peer; farthestMs: number; why: s
           <small>{why}</small>
         )}
       </td>
-      <td role="cell" data-label="Reached">{wayTo(peer)}</td>
+      <td role="cell" data-label="Reached">
+        {wayTo(peer)}
+        {peer.why != null && <small>{peer.why}</small>}
+      </td>
       <td role="cell" data-label="Round trip">
         <RoundTrip ms={peer.connected ? peer.rtt_ms : null} farthestMs={farthestMs} />
       </td>

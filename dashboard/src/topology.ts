@@ -14,7 +14,7 @@ export function wayOf(peer: Peer): Way {
   if (!peer.connected) return "gone";
   if (peer.punched) return "punched";
   if (peer.relayed) return "relayed";
-  const isInward = peer.dialled === false || (peer.dialled == null && peer.reach === "dials out");
+  const isInward = peer.dialled === false || (peer.dialled == null && peer.reach === "unreachable");
   return isInward ? "inward" : "direct";
 }
 

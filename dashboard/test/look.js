@@ -79,6 +79,8 @@ const seen = {
   images: await page.$$eval("main img", (all) => all.length),
   log: await page.$$eval("#log .log b", (all) => all.map((each) => each.textContent)),
 };
+seen.ways = await page.$$eval("#nodes td[data-label=Reached]", (all) => all.map((each) => (
+  each.textContent)));
 // the drawings' figures as tables, opened by keyboard
 for (const summary of await page.$$(".figures summary")) await summary.press("Enter");
 await page.waitForFunction(

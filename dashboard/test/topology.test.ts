@@ -7,7 +7,7 @@ const [ANNE = "", BERT = ""] = OTHERS;
 describe("the way to a node", () => {
   it("is what leads there now, and gone where nothing does", () => {
     expect(wayOf(peer(ANNE))).toBe("direct");
-    expect(wayOf(peer(ANNE, { dialled: true, reach: "dials out" }))).toBe("direct");
+    expect(wayOf(peer(ANNE, { dialled: true, reach: "unreachable" }))).toBe("direct");
     expect(wayOf(peer(ANNE, { dialled: false }))).toBe("inward");
     expect(wayOf(peer(ANNE, { dialled: false, relayed: true }))).toBe("relayed");
     expect(wayOf(peer(ANNE, { punched: true }))).toBe("punched");
@@ -15,8 +15,8 @@ describe("the way to a node", () => {
   });
 
   it("is guessed from the record where the daemon does not say who dialled", () => {
-    expect(wayOf(peer(ANNE, { reach: "dials out" }))).toBe("inward");
-    expect(wayOf(peer(ANNE, { dialled: null, reach: "dials out" }))).toBe("inward");
+    expect(wayOf(peer(ANNE, { reach: "unreachable" }))).toBe("inward");
+    expect(wayOf(peer(ANNE, { dialled: null, reach: "unreachable" }))).toBe("inward");
   });
 });
 

@@ -125,6 +125,8 @@ def peer(node_id: str, is_here: bool = True, **more: Any) -> dict[str, Any]:
         "relayed": False,
         "punched": False,
         "reach": "direct",
+        "way": "direct",
+        "why": None,
         "role": "cloud",
         "part": "validator",
         "faults": {},
@@ -328,7 +330,13 @@ class Story:
 
     def _peers(self) -> Mapping[str, Any]:
         near = peer(ANNE, dialled=True, websocket=True)
-        far = peer(BERT, rtt_ms=148.0, relayed=True, dialled=True, websocket=False, reach="relayed")
+        ways: dict[str, Any] = {
+            "relayed": True,
+            "dialled": True,
+            "websocket": False,
+            "reach": "relayed",
+        }
+        far = peer(BERT, rtt_ms=148.0, **ways, way="relayed", why="no hole: no stream came about")
         gone = peer(CLEO, self._is_cleo_here, faults={"late": 2}, rtt_ms=31.0)
         return {"peers": [near, far, gone]}
 

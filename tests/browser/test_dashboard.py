@@ -98,6 +98,17 @@ def test_each_drawing_says_in_words_and_in_a_table_what_it_shows(visit: dict[str
     assert {row[1] for row in told["Loss over time"]} == {"this network", "straggler, seed 7"}
 
 
+def test_each_node_is_reached_in_a_way_and_a_relayed_one_for_a_reason(
+    visit: dict[str, Any],
+) -> None:
+    ways = visit["seen"]["ways"]
+    assert ways == [
+        "directly, WebSocket",
+        "through a relayno hole: no stream came about",
+        "last: direct",
+    ]
+
+
 def test_the_loops_log_tells_what_was_decided_learned_and_changed(visit: dict[str, Any]) -> None:
     newest, lesson, decision = visit["seen"]["decisions"]
     assert "patience falls to 1.9 s" in newest.lower()

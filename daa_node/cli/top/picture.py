@@ -200,7 +200,7 @@ def _peers(board: Board, room: Room, rows: int | None) -> list[str]:
 
 def _cells(peer: Mapping[str, Any]) -> tuple[str, ...]:
     rtt_ms = peer.get("rtt_ms")
-    way = remote.way_of(peer) if peer.get("connected") else "away"
+    way = peer.get("way") if peer.get("connected") else "away"
     return (
         str(peer.get("node_id") or peer.get("peer_id"))[:ID_SHOWN],
         str(way or "-"),

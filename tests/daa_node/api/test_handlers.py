@@ -30,17 +30,20 @@ from daa_node.checkpoints.quota import Level, Standing
 from daa_node.contributors.views import View
 from daa_node.errors import NodeError, PeerFault, UserError
 from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import Role
 from daa_node.identity.validators import Validators
 from daa_node.network.directory import Directory
+from daa_node.network.discovery import OwnRecord
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog, as_line
 from daa_node.rounds.history import ROUNDS_LISTED_MAX, LossWatch, RoundRecord
 from daa_node.rounds.job_runner import JobRunner
-from daa_node.seams import PeerId, Transport
+from daa_node.seams import Address, PeerId, Transport
 from daa_node.spot_checks.health import Record
 from daa_node.wire.protocols import OURS
 from tests.daa_node.agreement.memory_disk import Disk
 from tests.daa_node.api.strict_json import strict_json
+from tests.daa_node.network.neighbours import WallClock
 
 CHAIN = ChainId(b"c" * 32)
 KEYS = sorted((NodeKeys.from_seed(bytes([i])) for i in range(4)), key=lambda k: k.node_id)
@@ -107,7 +110,10 @@ class Daemon:
             ),
             Doorstep(cast(Requests, SimpleNamespace(ask=tell)), first_alone, first_alone),
         )
-        transport = SimpleNamespace(connected=list, addresses=list)
+        self.here: list[PeerId] = []
+        self.relayed: set[PeerId] = set()
+        self.punched: set[PeerId] = set()
+        transport = SimpleNamespace(connected=lambda: self.here, addresses=list)
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[ROUND])
@@ -152,8 +158,9 @@ class Daemon:
             gateway=nothing,
             api=nothing,
             reachability=dict,
-            is_relayed=lambda _: False,
-            is_punched=lambda _: False,
+            is_relayed=self.relayed.__contains__,
+            is_punched=self.punched.__contains__,
+            why_relayed=lambda _: "no hole: no stream came about",
             drain=nothing,
             is_paused=lambda: self.is_paused,
             set_paused=self.set_paused,
@@ -210,6 +217,33 @@ async def test_a_peer_is_told_as_the_api_describes_it() -> None:
     answer = strict_json(as_json(await daemon.commands["peers"]({})))
     (peer,) = Peers.model_validate(answer, strict=True).peers
     assert (peer.rtt_ms, peer.speaks, peer.dialled) == (20.0, [OURS.least, OURS.most], None)
+
+
+async def test_each_peer_has_the_way_to_it_in_one_word_and_why_it_is_no_shorter_one() -> None:
+    daemon = Daemon(KEYS[0])
+    keys = KEYS[1]
+    addresses: list[Address] = []
+    own = OwnRecord(keys, lambda: addresses, Role.CLOUD, (), WallClock())
+
+    async def way() -> tuple[str | None, str | None, str | None]:
+        daemon.directory.learn(own.current())
+        (peer,) = (await daemon.commands["peers"]({}))["peers"]
+        return peer["way"], peer["reach"], peer["why"]
+
+    daemon.directory.saw(keys.peer_id, 3)
+    assert await way() == (
+        *("unreachable", "unreachable"),
+        "it told no address: nobody could dial it, and it had no relay",
+    )
+    daemon.here.append(keys.peer_id)  # it dialled us
+    assert await way() == ("direct", "unreachable", None)
+    addresses.append(Address("/ip4/1.2.3.4/tcp/1/p2p/r/p2p-circuit/p2p/x"))
+    daemon.relayed.add(keys.peer_id)
+    assert await way() == ("relayed", "relayed", "no hole: no stream came about")
+    daemon.punched.add(keys.peer_id)
+    assert await way() == ("punched", "relayed", None)
+    daemon.here.clear()
+    assert await way() == ("relayed", "relayed", None)
 
 
 async def run(daemon: Daemon, command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:

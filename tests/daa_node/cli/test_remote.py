@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from daa_node.cli.places import place_of
-from daa_node.cli.remote import PAIRS_TOLD_MAX, device_lines, reach_line, why_shunned
+from daa_node.cli.remote import PAIRS_TOLD_MAX, device_lines, reach_line, reasons_of, why_shunned
 
 CPU, GPU = "cpu x86_64 AVX512, torch 2.9", "cuda H200, torch 2.9"
 
@@ -75,10 +75,18 @@ def test_how_others_reach_this_node_is_told_and_why() -> None:
         "seen_at": ["10.86.0.4"],
         "relays": ["12D3KooWDs", "12D3KooWK7"],
         "punched": ["12D3KooWJR"],
+        "not_punched": {"12D3KooWA": "no stream", "12D3KooWB": "no end", "12D3KooWC": "no end"},
         "router": {"why": "no router answers to UPnP"},
     }
     assert reach_line(told) == (
         "punched: 3 of 3 members that dialled back did not get through, seen at 10.86.0.4; "
         "others come through 2 relays; without a relay to 1, by hole punching; "
+        "no hole to 2: no end; no hole to 1: no stream; "
         "UPnP: no router answers to UPnP"
     )
+
+
+def test_a_peer_that_is_relayed_has_the_reason_below_the_table() -> None:
+    peer = {"way": "relayed", "why": "no hole: no stream came about", "health": None}
+    assert list(reasons_of(peer)) == ["relayed: no hole: no stream came about"]
+    assert list(reasons_of({**peer, "way": "direct", "why": None})) == []

@@ -73,6 +73,12 @@ async def test_the_smaller_of_two_asks_and_both_tell_of_it(autojump_clock: objec
     assert world.punching.standing()["punched"] == [BEFORE, AFTER, LATER]
 
 
+async def test_who_is_relayed_has_a_reason_before_anything_has_failed() -> None:
+    world = World(BEFORE, AFTER)
+    assert world.punching.why_none(BEFORE) == "no hole yet: that node is to ask for one"
+    assert world.punching.why_none(AFTER) == "no hole yet: it is tried soon"
+
+
 async def test_what_fails_is_tried_less_and_less_often_also_when_it_comes_again(
     autojump_clock: object,
 ) -> None:
@@ -90,6 +96,7 @@ async def test_what_fails_is_tried_less_and_less_often_also_when_it_comes_again(
     ]
     assert waits == pytest.approx([*WAITS_S, WAITS_S[-1]], abs=3)
     assert world.punching.standing()["not_punched"] == {AFTER: "another port each time"}
+    assert world.punching.why_none(AFTER) == "no hole: another port each time"
     assert not world.blamed
 
 

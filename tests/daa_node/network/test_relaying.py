@@ -285,7 +285,12 @@ async def test_a_relay_whose_name_our_own_record_has_no_room_for_is_not_asked(
 
 @pytest.mark.parametrize(
     ("addresses", "reach"),
-    [([], "dials out"), ([THROUGH], "relayed"), ([THROUGH, DIRECT], "unsure")],
+    [
+        ([], "unreachable"),
+        ([THROUGH], "relayed"),
+        ([DIRECT], "direct"),
+        ([THROUGH, DIRECT], "relayed"),  # that one is sure
+    ],
 )
 def test_a_record_says_how_its_node_is_reached(addresses: list[Address], reach: str) -> None:
     own = OwnRecord(KEYS[0], lambda: addresses, Role.CLOUD, (), WallClock())

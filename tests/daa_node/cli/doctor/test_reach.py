@@ -22,6 +22,7 @@ STANDING: dict[str, Any] = {
     "seen_at": ["192.0.2.1"],
     "relays": [],
     "punched": [],
+    "not_punched": {},
     "router": {"open": None, "why": "no router answers"},
 }
 

@@ -37,7 +37,7 @@ def peer(node: str, **changed: object) -> dict[str, Any]:
         "node_id": node,
         "connected": True,
         "part": "validator",
-        "reach": "direct",
+        "way": "direct",
         "rtt_ms": 12.4,
         "height": 7,
         "health": HEALTH,
