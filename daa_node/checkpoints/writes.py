@@ -28,6 +28,10 @@ from daa_node.errors import StorageFailed
 from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore
 
+# Files of their own between two packs: each takes a whole block of the disk, and who lands after
+# years has a million of them.
+LOOSE_MAX = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -158,13 +162,17 @@ class GroupWriter:
         The last file says that all are there for good, so it comes after the packs.
         """
         *first, last = group
-        loose = set[str]()
+        loose, unpacked = set[str](), 0
         for write in first:
             if write.put_loosely is None:
                 await write.put()
-            else:
-                await write.put_loosely()
-                loose.add(write.name.partition("/")[0])
+                continue
+            await write.put_loosely()
+            loose.add(write.name.partition("/")[0])
+            unpacked += 1
+            if unpacked == LOOSE_MAX:
+                await self._pack(sorted(loose))
+                unpacked = 0
         while loose and await self._pack(sorted(loose)):
             pass  # a pack takes a batch
         await last.put()
