@@ -29,7 +29,7 @@ from daa_node.cli import identity, joining, local, report
 from daa_node.cli.compose import Joined, run_daemon, training_job
 from daa_node.cli.contribution import tell
 from daa_node.cli.data_directory import DataDirectory, write_durably
-from daa_node.cli.join_costs import Costs, check_quota, check_room, costs_of
+from daa_node.cli.join_costs import Costs, Others, check_quota, check_room, costs_of
 from daa_node.cli.speed import Speed, measured
 from daa_node.cli.trusted import keep_trusted, trusted_text
 from daa_node.config import NodeConfig
@@ -113,7 +113,9 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     made = found.made
     if made.job.model.path is not None:
         check_allowed(made.job.model.path, home.config.trainer.allow_modules)
-    costs = costs_of(made, home.config.storage.retention, found.prospect.next_round)
+    prospect = found.prospect
+    others = Others(prospect.validators, prospect.trainers - prospect.known)
+    costs = costs_of(made, home.config.storage.retention, prospect.next_round, others)
     check_quota(home.config.storage.bytes_max, costs)
     free_bytes = hands.free_bytes(wanted.directory)
     check_room(wanted.directory, costs.disk_bytes, free_bytes)
@@ -314,6 +316,10 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def _listed(parts: Mapping[str, int]) -> str:
+    return ", ".join(f"{what} {report.size(size)}" for what, size in parts.items())
+
+
 def told(invite: Invite, found: Found, costs: Costs, free_bytes: int, speed: Speed) -> list[str]:
     """What a person wants to know before the yes."""
     made, prospect = found.made, found.prospect
@@ -328,7 +334,6 @@ def told(invite: Invite, found: Found, costs: Costs, free_bytes: int, speed: Spe
         False: "others cannot dial this machine: it dials them, or a node relays",
         None: "not measured: nobody has tried to dial this machine",
     }[found.is_dialled]
-    chunks = ", ".join(f"{what} {report.size(size)}" for what, size in costs.parts.items())
     return [
         f"network    {job.name}, chain {made.chain_id.hex()}",
         f"model      {model.kind}{code}, {model.parameter_count():,} parameters",
@@ -336,8 +341,8 @@ def told(invite: Invite, found: Found, costs: Costs, free_bytes: int, speed: Spe
         f"by whom    {_count(prospect.validators, 'validator')} and "
         f"{_count(prospect.trainers, 'trainer')}; round {prospect.next_round} comes next",
         f"invited by {invite.inviter.hex()}",
-        f"download   about {report.size(costs.download_bytes)}: {chunks}",
-        f"each round about {report.size(costs.round_bytes)} down",
+        f"download   about {report.size(costs.download_bytes)}: {_listed(costs.parts)}",
+        f"each round about {report.size(costs.round_bytes)} down: {_listed(costs.round_parts)}",
         f"disk       about {report.size(costs.disk_bytes)}, {report.size(free_bytes)} are free",
         f"device     {speed.device}",
         f"speed      {speed.tokens_per_s:,.0f} {noun} a second; {pace}",

@@ -13,7 +13,7 @@ from daa_node.cli import report
 from daa_node.cli.compose import descriptors_max
 from daa_node.cli.doctor.findings import Finding, amiss, unmeasured, well, wrong
 from daa_node.cli.doctor.scene import Scene
-from daa_node.cli.join_costs import check_quota, check_room, costs_of
+from daa_node.cli.join_costs import check_quota, check_room, costs_of, kept_bytes
 from daa_node.errors import UserError
 from daa_node.wire.listening import split_listen
 
@@ -63,7 +63,8 @@ async def look_at_room(scene: Scene) -> list[Finding]:
     assert config is not None
     directory = scene.directory
     rounds = made.job.end.rounds
-    begun, whole = (costs_of(made, config.storage.retention, n) for n in (1, rounds or 1))
+    begun = costs_of(made, config.storage.retention, 1)
+    whole_bytes = kept_bytes(made, config.storage.retention, rounds or 0)
     held = held_bytes([directory.chain, directory.work, directory.trainer])
     try:
         free = scene.host.free_bytes(directory.root)
@@ -75,15 +76,15 @@ async def look_at_room(scene: Scene) -> list[Finding]:
     except UserError as fault:
         return [wrong("disk room", str(fault))]
     told = f"{report.size(free)} are free, {report.size(held)} are taken"
-    if free < whole.disk_bytes - held:
+    if free < whole_bytes - held:
         return [
             amiss(
                 "disk room",
-                f"{told}, and until its end this job takes {report.size(whole.disk_bytes)}",
+                f"{told}, and until its end this job takes {report.size(whole_bytes)}",
             )
         ]
     until = "until its end" if rounds is not None else "at its beginning"
-    return [well("disk room", f"{told}; this job takes {report.size(whole.disk_bytes)} {until}")]
+    return [well("disk room", f"{told}; this job takes {report.size(whole_bytes)} {until}")]
 
 
 async def look_at_pace(scene: Scene) -> list[Finding]:

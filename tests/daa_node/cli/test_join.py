@@ -180,6 +180,17 @@ async def test_a_validator_behind_a_relay_lets_in_as_any_other(person: Person) -
     assert inviter.told[0] in (person.root / "config.yaml").read_text()
 
 
+async def test_what_a_round_brings_is_told_of_all_who_are_there_now(
+    person: Person, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with inviting(per_voucher=9) as inviter:
+        names = sorted(NodeId(bytes([number]) * 32) for number in range(1, 7))
+        entries = tuple(Entry(name, b"k", FOUNDERS[0], 3, 0, 2) for name in names)
+        inviter.roll = replace(inviter.roll, entries=entries)
+        assert await person.joins(await inviter.invite()) == ""
+    assert "updates of 10 others" in capsys.readouterr().out
+
+
 async def test_a_disk_that_fills_up_later_is_named_and_the_same_line_goes_on(
     person: Person,
 ) -> None:
