@@ -53,6 +53,7 @@ class _Node:
         agreement = await wiring.restore_agreement()
         await wiring.kept_health.load()
         await wiring.limits.load()
+        await wiring.withdrawal.load()
         disputes, canaries = wiring.make_disputes(agreement)
         runner, scout, catch_up = await wiring.make_runner(agreement, disputes)
         loop = wiring.make_loop(runner, catch_up, agreement, self._drain)

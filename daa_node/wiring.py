@@ -28,6 +28,7 @@ from daa_node.agreement.protocol_word import ProtocolWord
 from daa_node.agreement.recovery import RecoveryStore, restored
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
+from daa_node.agreement.withdrawal import Withdrawal
 from daa_node.api.handlers import Handlers, Identity, Live
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Monitor
@@ -143,7 +144,7 @@ class Wiring:
             self.me, self.validators, self._directory, self._mailbox, parts.events
         )
         self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
-        self._inbound = Inbound(self.validators)
+        self._inbound, self.withdrawal = Inbound(self.validators), Withdrawal(parts.work_store)
         around_chain = self.contacts, self._requests, self._fetcher, self.validators
         self.history = HistoryWiring(parts, self.chain, *around_chain)
         gateway = GatewayWiring(parts, self.chain, self.validators, self.spot_checks)
@@ -367,6 +368,7 @@ class Wiring:
             self._signer,
             agreement,
             Doorstep(self._requests, contacts.member_peers, parts.transport.connected),
+            self.withdrawal,
         )
         enrolments.wants = parts.config.enroll
         invitations = Invitations(
@@ -484,6 +486,7 @@ class Wiring:
             paths=parts.paths,
             drain=drain.set,
             is_paused=lambda: loop.is_paused,
+            has_retired=lambda: self.withdrawal.is_kept,
             set_paused=loop.set_paused,
         )
         identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)

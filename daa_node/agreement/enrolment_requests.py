@@ -33,6 +33,7 @@ from daa_node.agreement.doorstep import Doorstep
 from daa_node.agreement.roll_requests import is_open
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
+from daa_node.agreement.withdrawal import Withdrawal
 from daa_node.errors import PeerFault, Refused, Unavailable, UserError
 from daa_node.identity.enrolling import check_enrolment
 from daa_node.identity.keys import NodeKeys
@@ -70,6 +71,7 @@ class EnrolmentRequests:
         signer: Signer,
         agreement: WanBft,
         doorstep: Doorstep[Enrolment],
+        withdrawal: Withdrawal,
     ) -> None:
         """On the doorstep lie enrolments of strangers."""
         self.validators = validators
@@ -79,6 +81,7 @@ class EnrolmentRequests:
         self._signer = signer
         self._agreement = agreement
         self._doorstep = doorstep
+        self._withdrawal = withdrawal
         self.wants = False
         self._own: Enrolment | None = None
 
@@ -100,17 +103,22 @@ class EnrolmentRequests:
                 told, told_at_s = members, trio.current_time()
 
     def is_to_enroll(self) -> bool:
-        """Whether this node is to train, and is on no roll, or idles there."""
+        """Whether this node is to train, has not retired, and is on no roll, or idles there."""
         now = self.validators.now
         entry = now.roll.entry_of(self._me)
-        if self._me in now.committee.stake_of:
+        if self._me in now.committee.stake_of or self._withdrawal.is_kept:
             return False
         if entry is None:
             return self.wants and now.roll.rules.admission is not Admission.CLOSED
         return entry.until is None and entry.is_idle
 
     async def enroll(self) -> Enrolment:
-        """Ask the members that are connected to be let in, or back. Raises UserError."""
+        """Ask the members that are connected to be let in, or back; who has retired, has not now.
+
+        Raises UserError and StorageFailed.
+        """
+        if self._withdrawal.is_kept:
+            await self._withdrawal.forget()
         now, own = self.validators.now, self._own
         if own is None or own.request.expires_round - now.roll.round < RENEWED_AT:
             keys = MemberKeys.of(self._keys).encode()
@@ -159,19 +167,32 @@ class EnrolmentRequests:
         return word
 
     async def retire(self, node_id: NodeId) -> Enrolment:
-        """Take off the roll this node itself, or whom it vouches for. Raises UserError."""
+        """Take off the roll this node itself, or whom it vouches for.
+
+        This node itself stays off until `enroll`, over restarts too. Raises UserError and
+        StorageFailed.
+        """
         request = await self._signed(Retire(node_id, self._me))
         why = self._why_not(request)
         if why is not None:
             raise UserError(f"{node_id.hex()[:16]} cannot be retired by this node: {why}")
         self._check(request)
+        is_new = node_id == self._me and not self._withdrawal.is_kept
+        if is_new:  # first: who dies right after others have heard it comes back to the same
+            await self._withdrawal.keep()
+        try:
+            await self._ask_to_retire(request)
+        except UserError:
+            if is_new:
+                await self._withdrawal.forget()
+            raise
+        return request
+
+    async def _ask_to_retire(self, request: Enrolment) -> None:
         if self._me not in self.validators.listeners:  # nobody reads our messages
             await self._tell_members(request)
         elif not self._agreement.ask(request):
             raise UserError("this cannot be asked for at present: see `daa-node trainers`")
-        if node_id == self._me:
-            self.wants = False
-        return request
 
     def offer(self, enrolment: Enrolment, peer_id: PeerId | None = None) -> None:
         """Take in what a peer hands in, or anybody who has it: for the next sets to carry.

@@ -71,6 +71,7 @@ class Status(Answer):
     part: str
     phase: str
     paused: bool
+    retired: bool = Field(description="by its own word, until it enrolls again")
     never_trains: bool
     protocol: ProtocolInUse
     round: int

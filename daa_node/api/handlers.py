@@ -86,6 +86,7 @@ class Live:
     drain: Callable[[], None]
     is_paused: Callable[[], bool]  # it votes, and trains nothing
     set_paused: Callable[[bool], None]
+    has_retired: Callable[[], bool]  # by its own word: it enrolls no more by itself
     paths: Paths | None = None  # None: a world where nobody can tell
 
 
@@ -142,6 +143,7 @@ class Handlers:
             "part": part_of(who.node_id, validators.now),
             "phase": live.phase(),
             "paused": live.is_paused(),
+            "retired": live.has_retired(),
             "never_trains": not runner.contributes,
             "protocol": standing_of(validators).as_value(),
             "round": runner.round,

@@ -48,7 +48,7 @@ from daa_node.cli.identity import LocalNode
 from daa_node.cli.keeping import history_of, tracing_of
 from daa_node.cli.live_settings import LiveSettings
 from daa_node.cli.remarks import finish, remark
-from daa_node.cli.starting import check_start
+from daa_node.cli.starting import RETIRED, check_start, has_retired
 from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
 from daa_node.config_file import Override
@@ -120,8 +120,10 @@ class Joined:
     tell: Callable[[EventLog], Awaitable[None]]
 
 
-def _once(config: NodeConfig, made: Genesis) -> str:
+def _once(config: NodeConfig, made: Genesis, directory: DataDirectory) -> str:
     admission = made.job.trainers.admission
+    if has_retired(directory):
+        return f"does not train: {RETIRED}"
     if config.enroll and admission is Admission.OPEN:
         return "trains once a set has enrolled it"
     if config.enroll and admission is Admission.VOUCHED:
@@ -151,7 +153,8 @@ def run_daemon(
     if node.keys.node_id not in made.public_keys and joined is None:
         report.note(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "
-            f"{made.job.name}. It follows the network, and {_once(node.config.value, made)}"
+            f"{made.job.name}. It follows the network, and "
+            f"{_once(node.config.value, made, node.directory)}"
         )
     anchor = read_trusted(node.directory.trusted).get(made.chain_id)
     make_room(node.config.value, len(made.public_keys))

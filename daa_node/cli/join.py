@@ -21,9 +21,11 @@ import trio
 from daa_consensus.enrolment import Enroll, Enrolment, TrainerRequest
 from daa_dag.ids import DIGEST_BYTES, VertexId
 from daa_node import config as node_config
+from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.agreement import invitations
 from daa_node.agreement.invitations import Prospect, decode_answer, encode_request, enrolment_until
 from daa_node.agreement.invite_book import Refusal
+from daa_node.agreement.withdrawal import Withdrawal
 from daa_node.checkpoints.beside import temporary_room
 from daa_node.cli import identity, joining, local, report
 from daa_node.cli.compose import Joined, run_daemon, training_job
@@ -31,6 +33,7 @@ from daa_node.cli.contribution import tell
 from daa_node.cli.data_directory import DataDirectory, write_durably
 from daa_node.cli.join_costs import Costs, Others, check_quota, check_room, costs_of
 from daa_node.cli.speed import Speed, measured
+from daa_node.cli.starting import has_retired
 from daa_node.cli.trusted import keep_trusted, trusted_text
 from daa_node.config import NodeConfig
 from daa_node.errors import StorageFailed, UserError
@@ -178,6 +181,7 @@ class Home:
             text = made.as_text()
             identity.create_node(self.directory.root, self.settings, self.keys, text, trusted)
             return
+        trio.run(_want_again, self.directory)
         if anchor is not None:
             keep_trusted(self.directory.trusted, made.chain_id, anchor)
         if not self.directory.genesis.exists():
@@ -187,6 +191,12 @@ class Home:
                 raise StorageFailed(
                     f"cannot write {self.directory.genesis}: {failure.strerror}"
                 ) from failure
+
+
+async def _want_again(directory: DataDirectory) -> None:
+    """Who retired from this network and joins it again is to train. Raises StorageFailed."""
+    if has_retired(directory):
+        await Withdrawal(DiskBlobStore(directory.work)).forget()
 
 
 async def _look(invite: Invite, home: Home) -> Found:

@@ -50,6 +50,8 @@ def status(root: Path, as_json: bool) -> None:
     report.put(f"phase       {answer['phase']}, round {answer['round']}, height {answer['height']}")
     if answer.get("paused"):
         report.put("paused      by its operator: it trains once it is resumed (daa-node resume)")
+    if answer.get("retired"):
+        report.put("retired     by its operator: it trains again once it enrolls (trainers enroll)")
     for line in protocol_lines(answer.get("protocol", {})):
         report.put(line)
     report.put(f"vertex      {answer['vertex_id']}")

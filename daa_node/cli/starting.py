@@ -1,10 +1,22 @@
 """What a network asks of a node's settings and files before its daemon starts."""
 
+from daa_node.agreement import withdrawal
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.config import NodeConfig
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis
 from daa_node.training.module_config import check_allowed
+
+# Of a node that its operator has taken off the trainers' roll, as `status` and `doctor` say it.
+RETIRED = (
+    "this node has retired (daa-node trainers retire), and enrolls no more by itself: it trains "
+    "again after `daa-node trainers enroll`, or an invite and `daa-node join`"
+)
+
+
+def has_retired(directory: DataDirectory) -> bool:
+    """By its operator's own word, whether a daemon runs or not."""
+    return (directory.work / withdrawal.KIND / withdrawal.NAME).exists()
 
 
 def check_start(made: Genesis, directory: DataDirectory, config: NodeConfig) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from daa_node.adapters import journal_format, key_files, sqlite_schema
 from daa_node.adapters.durable_files import storage
-from daa_node.agreement import invitations, invite_book
+from daa_node.agreement import invitations, invite_book, withdrawal
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.contributors import kept
 from daa_node.disputes import shunning
@@ -133,6 +133,7 @@ FORMATS = (
         StoredFormat(what, f"work/{kind}/{name}", version, _record)
         for what, kind, name, version in (
             ("the book of invites", invitations.KIND, invitations.NAME, invite_book.BOOK_VERSION),
+            ("the word that it has retired", withdrawal.KIND, withdrawal.NAME, withdrawal.VERSION),
             ("the health of contributors", kept.KIND, kept.NAME, kept.VERSION),
             ("a list of whom this node shuns", shunning.KIND, shunning.NAME, shunning.VERSION),
             ("what devices compute", canaries.KIND, canaries.NAME, canaries.VERSION),

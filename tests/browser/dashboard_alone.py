@@ -104,6 +104,7 @@ def status(is_cleo_here: bool, is_paused: bool) -> dict[str, Any]:
         "trainers": {"reachable": 0, "total": 0},
         "waiting": None,
         "paused": is_paused,
+        "retired": False,
         "decisions": [
             {"decision": "train", "reason": "round 13 is open and a quorum is reachable"},
             {"decision": "steps 40", "reason": "the plan's 40 at 61.2 ms a step"},

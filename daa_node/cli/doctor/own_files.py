@@ -7,11 +7,12 @@ from daa_node.cli.compose import training_job
 from daa_node.cli.data_directory import STORE_VERSION
 from daa_node.cli.doctor.findings import Finding, amiss, well, wrong
 from daa_node.cli.doctor.scene import Scene
-from daa_node.cli.starting import check_start
+from daa_node.cli.starting import RETIRED, check_start, has_retired
 from daa_node.cli.store_formats import check_formats
 from daa_node.errors import NodeError, UserError
 from daa_node.observability import events as names
 
+STAYS_RETIRED = "Nothing, if it is to stay so; take `enroll` out of config.yaml, and nobody wonders"
 DIGITS = 16  # of an id, as far as a person compares them
 
 
@@ -98,6 +99,8 @@ async def look_at_settings(scene: Scene) -> list[Finding]:
         training_job(scene.made, scene.directory, scene.config)
     except UserError as fault:
         return [wrong("settings", str(fault))]
+    if scene.config.enroll and has_retired(scene.directory):
+        return [amiss("settings", f"enroll is true, and {RETIRED}", STAYS_RETIRED)]
     return [well("settings", "this network can be trained with them")]
 
 

@@ -21,12 +21,14 @@ from daa_node.agreement.enrolment_requests import REQUEST, EnrolmentRequests
 from daa_node.agreement.roll_requests import RollRequests
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
-from daa_node.errors import PeerFault, Unavailable, UserError
+from daa_node.agreement.withdrawal import KIND, Withdrawal
+from daa_node.errors import PeerFault, StorageFailed, Unavailable, UserError
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import Requests
-from daa_node.seams import PeerId
+from daa_node.seams import BlobStore, PeerId
+from tests.daa_node.agreement.memory_disk import Disk
 from tests.daa_node.agreement.test_carried import CHAIN, COMMITTEE, MEMBERS, NAMES
 from tests.daa_node.agreement.test_roll_cargo import NEW, decided
 
@@ -37,8 +39,13 @@ class Desk:
     """One node's; what it puts before everybody lies in `held`, what it tells members in `told`."""
 
     def __init__(
-        self, keys: NodeKeys, admission: Admission = Admission.VOUCHED, per_voucher: int = 1
+        self,
+        keys: NodeKeys,
+        admission: Admission = Admission.VOUCHED,
+        per_voucher: int = 1,
+        disk: Disk | None = None,
     ) -> None:
+        self.has_room = True
         self.answers: dict[str, Any] = {}
         self.told: list[bytes] = []
         self.held = RollRequests()
@@ -57,6 +64,8 @@ class Desk:
             return envelope.sign(statement, keys)
 
         def ask(enrolment: Enrolment) -> bool:
+            if not self.has_room:
+                return False
             self.held.note(enrolment, self.validators.now, keys.node_id)
             return self.held.holds(enrolment.request.id)
 
@@ -64,6 +73,7 @@ class Desk:
             self.told.append(body)
             return b""
 
+        self.withdrawal = Withdrawal(cast(BlobStore, (disk or Disk()).work))
         self.requests = EnrolmentRequests(
             keys,
             self.validators,
@@ -74,6 +84,7 @@ class Desk:
                 lambda: self.members_connected,
                 lambda: self.connected,
             ),
+            self.withdrawal,
         )
 
 
@@ -155,6 +166,53 @@ async def test_a_voucher_retires_its_trainer_and_no_other_does() -> None:
     gone = await member.requests.retire(TRAINER.node_id)
     assert gone.request.action == Retire(TRAINER.node_id, NAMES[0])
     assert member.held.brought_by(NAMES[0]) == [gone]
+
+
+async def started(disk: Disk) -> Desk:
+    """A trainer that enrolls by itself, right after a start; no roll has it."""
+    trainer = Desk(TRAINER, Admission.OPEN, disk=disk)
+    trainer.requests.wants = True
+    await trainer.withdrawal.load()
+    return trainer
+
+
+async def enrolled_there(disk: Disk) -> Desk:
+    """The same one, once a set has let it in."""
+    trainer = await started(disk)
+    decided(trainer.validators, 1, await enrolled(Admission.OPEN))
+    return trainer
+
+
+async def test_who_retires_itself_stays_off_over_a_restart_until_it_enrolls() -> None:
+    disk = Disk()
+    assert (await started(disk)).requests.is_to_enroll()
+    gone = await (await enrolled_there(disk)).requests.retire(TRAINER.node_id)
+    assert isinstance(gone.request.action, Retire)
+    again = await started(disk)
+    assert not again.requests.is_to_enroll()
+    await again.requests.enroll()
+    assert again.requests.is_to_enroll()  # until it is in
+    assert (await started(disk)).requests.is_to_enroll()
+
+
+async def test_who_could_not_retire_has_not() -> None:
+    disk = Disk()
+    trainer = await enrolled_there(disk)
+    trainer.has_room = False
+    with pytest.raises(UserError, match="cannot be asked for at present"):
+        await trainer.requests.retire(TRAINER.node_id)
+    assert not trainer.withdrawal.is_kept
+    assert (await started(disk)).requests.is_to_enroll()
+
+
+async def test_nobody_hears_of_a_retirement_before_the_disk_has_it() -> None:
+    disk = Disk()
+    trainer = await enrolled_there(disk)
+    disk.refuses.add(KIND)
+    with pytest.raises(StorageFailed):
+        await trainer.requests.retire(TRAINER.node_id)
+    assert not trainer.held.brought_by(TRAINER.node_id)
+    assert not trainer.told
 
 
 async def test_in_an_open_network_a_member_brings_whoever_asks() -> None:

@@ -29,6 +29,7 @@ STATUS: Mapping[str, Any] = {
     "part": "validator",
     "phase": "training",
     "paused": False,
+    "retired": False,
     "never_trains": False,
     "protocol": {"in_use": 1, "next_from_round": None, "speaks_next": False},
     "round": 5,

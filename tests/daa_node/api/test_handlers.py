@@ -94,7 +94,7 @@ class Daemon:
         self.signer = Listening(keys, CHAIN, Disk(), Chance())
         self.signer.said = []
         self.told = 0
-        self.is_paused = False
+        self.is_paused = self.has_retired = False
 
         async def tell(_peer_id: PeerId, _word: str, body: bytes, _bytes_max: int) -> bytes:
             self.judge(decode_operation(body))
@@ -164,6 +164,7 @@ class Daemon:
             drain=nothing,
             is_paused=lambda: self.is_paused,
             set_paused=self.set_paused,
+            has_retired=lambda: self.has_retired,
         )
 
     def set_paused(self, paused: bool) -> None:
@@ -351,6 +352,13 @@ async def test_status_names_what_the_disk_has_lost() -> None:
     assert answer["copies"] == {"wanted": 3, "states": []}
     assert answer["damaged"] == ["chunks/ab is damaged"]
     assert answer["repaired"] == ["blocks/cd is missing"]
+
+
+async def test_status_says_whether_it_has_retired() -> None:
+    daemon = Daemon(KEYS[0])
+    assert (await run(daemon, "status", {}))["retired"] is False
+    daemon.has_retired = True
+    assert (await run(daemon, "status", {}))["retired"] is True
 
 
 async def test_status_says_whether_the_operator_has_paused_it() -> None:

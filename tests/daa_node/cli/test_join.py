@@ -13,10 +13,14 @@ from daa_consensus.enrolment import Enroll, Enrolment
 from daa_consensus.roll import Admission, Entry, Roll, RollRules
 from daa_dag.ids import ChainId, NodeId, VertexId
 from daa_node import genesis
+from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.agreement.invitations import Invitations, RollDesk
+from daa_node.agreement.withdrawal import Withdrawal
 from daa_node.cli import join
+from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.join import Hands, Wanted
 from daa_node.cli.speed import Speed
+from daa_node.cli.starting import has_retired
 from daa_node.cli.trusted import read_trusted
 from daa_node.errors import PeerFault, StorageFailed, Unavailable, UserError
 from daa_node.network.invite_text import Invite, decode_invite, encode_invite
@@ -215,6 +219,16 @@ async def test_the_same_line_again_takes_up_the_same_node(person: Person) -> Non
     }
     assert len(subjects) == 1
     assert len(person.ran) == 2
+
+
+async def test_who_had_retired_and_joins_again_enrolls_again(person: Person) -> None:
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        assert await person.joins(text) == ""
+        await Withdrawal(DiskBlobStore(person.root / "work")).keep()
+        assert has_retired(DataDirectory(person.root))
+        assert await person.joins(text) == ""
+    assert not has_retired(DataDirectory(person.root))
 
 
 async def test_who_says_no_has_kept_nothing_and_used_nothing_up(

@@ -13,6 +13,7 @@ from daa_node.adapters.disk_records import RecordDirectory
 from daa_node.adapters.journal_format import GUARD_MAGIC, LOG_MAGIC, guard_of, log_of
 from daa_node.adapters.pack_directory import PackDirectory
 from daa_node.adapters.sqlite_history import SqliteHistory
+from daa_node.agreement import withdrawal
 from daa_node.agreement.invite_book import InviteBook, encode_book
 from daa_node.cli import cluster, identity
 from daa_node.cli.data_directory import STORE_VERSION, DataDirectory
@@ -59,6 +60,7 @@ def _filled(root: Path) -> Path:
     _put(root, "agreement/guard", guard_of(b"where it stands"))
     _put(root, f"chain/packs/{PACK}", _a_pack())
     _put(root, "work/invites/book", encode_book(InviteBook()))
+    _put(root, "work/withdrawal/retired", canonical.encode([withdrawal.VERSION]))
     _put(
         root,
         "work/health/contributors",
@@ -105,6 +107,7 @@ OTHER: dict[str, Callable[[bytes, int], bytes]] = {
     "chain/packs/*": _pack,
     "history/rounds.sqlite": _number_at(60),
     "work/invites/book": _record,
+    "work/withdrawal/retired": _record,
     "work/health/contributors": _record,
     "work/shunned/shunned": _record,
     "work/calibration/calibration": _record,

@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 import trio
 
+from daa_node.agreement.withdrawal import KIND, NAME
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.doctor.command import doctor
 from daa_node.cli.doctor.findings import Level
 from daa_node.cli.doctor.registry import QUICK, look
 from daa_node.cli.doctor.scene import open_scene
 from tests.daa_node.cli.conftest import JOB, Command, make_node
-from tests.daa_node.cli.doctor.scenes import CHECKS, GOLDEN, ROOMY, found_by, made_node, only
+from tests.daa_node.cli.doctor.scenes import (
+    CHECKS,
+    GOLDEN,
+    LISTEN,
+    ROOMY,
+    found_by,
+    made_node,
+    only,
+)
 
 Spoil = Callable[[Path], object]
 OTHER_CHAIN = "b" * 64
@@ -61,6 +70,20 @@ async def test_what_is_spoilt_is_named_as_run_names_it(
     level, cause, _ = await only(check, root)
     assert level == "error"
     assert words in cause
+
+
+async def test_who_has_retired_is_told_so_where_its_settings_say_that_it_enrolls(
+    command: Command, tmp_path: Path
+) -> None:
+    root = made_node(tmp_path / "n", LISTEN + "enroll: true\n")
+    assert (await only("settings", root))[0] == "ok"
+    (root / "work" / KIND).mkdir(parents=True)
+    (root / "work" / KIND / NAME).touch()
+    level, cause, advice = await only("settings", root)
+    assert level == "warning"
+    assert "this node has retired" in cause
+    assert "`daa-node trainers enroll`" in cause
+    assert advice.startswith("Nothing, if it is to stay so")
 
 
 @pytest.mark.parametrize(

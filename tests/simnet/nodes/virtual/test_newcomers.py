@@ -117,6 +117,38 @@ def test_eight_that_come_at_once_and_are_vouched_for_all_train(
     run(simnet_cluster, script, 8, 60, {"admission": "vouched", "per_voucher": 2})
 
 
+def test_who_retires_stays_off_the_roll_over_a_restart_and_comes_back_once_it_is_asked(
+    simnet_cluster: RunCluster,
+) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(1, 120, *MEMBERS, NEW)
+        seen = cluster.sightings
+
+        async def on_roll(count: int) -> bool:
+            for _ in range(60):
+                if len((await cluster.ask(0, "trainers"))["trainers"]) == count:
+                    return True
+                await cluster.until_height(seen.height(0) + 1, 60, 0)
+            return False
+
+        assert await on_roll(1)
+        assert await cluster.until_height(seen.height(0) + 3, 60, NEW)
+        await cluster.ask(NEW, "retire", trainer=cluster.machines[NEW].node_id.hex())
+        assert await on_roll(0)
+        cluster.kill(NEW)
+        cluster.start(NEW)
+        # where it would have enrolled by itself: it looks each second, and follows the members
+        assert await cluster.until_height(seen.height(0) + 8, 120, NEW)
+        assert not (await cluster.ask(0, "trainers"))["trainers"]
+        assert (await cluster.ask(NEW, "status"))["retired"]
+        await cluster.ask(NEW, "enroll")
+        assert await on_roll(1)
+        assert not (await cluster.ask(NEW, "status"))["retired"]
+
+    run(simnet_cluster, script, 1, 400, {"admission": "open"})
+
+
 @pytest.mark.long
 def test_in_an_open_network_whoever_asks_trains_and_more_than_fit_take_turns(
     simnet_cluster: RunCluster,
