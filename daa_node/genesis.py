@@ -314,7 +314,11 @@ def create(
         )
     except ValidationError as invalid:
         raise UserError(f"this makes no network: {words_of(invalid)}") from None
-    return Genesis(body, tuple(nodes[name][1] for name in ordered))
+    made = Genesis(body, tuple(nodes[name][1] for name in ordered))
+    liars, members = made.committee.liars_max, len(records)
+    if (why := job.trainers.why_outvoted(liars, members, job.updates)) is not None:
+        raise UserError(f"this makes no network: job.{why}")
+    return made
 
 
 def check_rules_of(job: Job) -> CheckRules:

@@ -15,11 +15,10 @@ from daa_node import config as node_config
 from daa_node import config_file, genesis
 from daa_node.adapters.asked_process import probe_module
 from daa_node.adapters.system_clock import SystemEntropy
-from daa_node.agreement.signer import is_for_good
 from daa_node.checkpoints.weights_file import read_weights
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
-from daa_node.cli.epoch_length import note_on_length
+from daa_node.cli.genesis_notes import notes_on
 from daa_node.cli.own_dataset import with_dataset_digest
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.keys import NodeKeys
@@ -36,7 +35,6 @@ from daa_node.updates.compression.codec import sizes_of
 
 ADDRESS_BEGINS = tuple(f"/{kind}/" for kind in HOST_KINDS)
 GENESIS_ENDS = (".json",)  # what is called so, and is not there, is a file misspelt
-WINDOW_DELTAS_MIN = 6  # seen over links as slow as delta: none of five was certified, all of six
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,12 +271,8 @@ def begin_network(
     report.put(f"wrote {out}: chain {made.chain_id.hex()}")
     if job.model.built is not None and job.model.built.frozen is not None:
         report.put(f"it trains {_share_trained(job)}")
-    _warn_of_lost_memory(made)
-    _warn_of_loopback(made)
-    _warn_of_liars(made)
-    _warn_of_haste(made)
-    if (too_long := note_on_length(made)) is not None:
-        report.note(too_long)
+    for note in notes_on(made):
+        report.note(note)
     report.put("Next: copy it to every node's directory as D/genesis.json, then daa-node run")
     if weights is not None:
         report.put(
@@ -449,51 +443,3 @@ def show_config(root: Path, path: Path | None, origin: bool, as_json: bool) -> N
     width = max(map(len, lines))
     for line, (keys, _) in zip(lines, rows, strict=True):
         report.put(f"{line:<{width}}  # {loaded.origin_of(keys)}" if origin else line)
-
-
-def _warn_of_lost_memory(made: genesis.Genesis) -> None:
-    """Who forgets what it signed votes again only where the others are a quorum without it."""
-    fatal = [n for n in made.committee.stake_of if is_for_good(made.committee, n)]
-    if fatal:
-        report.note(
-            f"note: {len(fatal)} of these {len(made.committee.validators)} validators can never be "
-            "missing, as all must vote where there are fewer than four. If one of them loses its "
-            "directory `agreement`, its keys restored from a backup do not help: nobody can let it "
-            "vote again, and the network stands for good. So run each in the directory that "
-            "`daa-node init` made, on a disk that lasts, and put no older copy of `agreement` "
-            "back. Four validators survive the loss of one"
-        )
-
-
-def _warn_of_liars(made: genesis.Genesis) -> None:
-    """Consensus may survive members whose contributions the merge does not."""
-    # Trainers that lie are allowed for besides, see rounds.plan.
-    count, updates = len(made.contributors) - len(made.trainers), made.job.updates
-    survived, f_agg = made.committee.liars_max, updates.f_agg_among(count)
-    if f_agg < survived:
-        report.note(
-            f"note: agreement survives {survived} of {count} members that lie, rule {updates.rule} "
-            f"with f_agg {f_agg} only {f_agg}: more can spoil the model, or stop its training, "
-            "while every vote is right. trimmed_mean without updates.f_agg follows the number of "
-            "contributors; members of equal stake are as many for the one as for the other"
-        )
-
-
-def _warn_of_haste(made: genesis.Genesis) -> None:
-    """A window too short for a first fetch over links as slow as delta certifies nothing there."""
-    window_ms, delta_ms = made.job.rounds.window_ms, made.job.agreement.delta_ms
-    if window_ms < WINDOW_DELTAS_MIN * delta_ms:
-        report.note(
-            f"note: rounds.window_ms {window_ms} is less than {WINDOW_DELTAS_MIN} times "
-            f"agreement.delta_ms {delta_ms}: over links that take as long as delta no round may be "
-            "certified. Take a longer window, or a delta nearer to what your links take"
-        )
-
-
-def _warn_of_loopback(made: genesis.Genesis) -> None:
-    near = [a for a in made.bootstrap() if a.startswith(("/ip4/127.", "/ip6/::1/"))]
-    if near and len(near) < len(made.bootstrap()):
-        report.note(
-            f"note: {len(near)} of {len(made.bootstrap())} addresses are loopback ones, which "
-            "other hosts cannot dial; set network.announce on those nodes"
-        )

@@ -58,6 +58,26 @@ class TrainersConfig(BaseModel):
         why = self._why_too_many(members, named) or self._why_unbounded(members, named, updates)
         return None if why is None else f"trainers.{why}"
 
+    def why_outvoted(self, survived: int, members: int, updates: UpdatesConfig) -> str | None:
+        """Why members may bring in more liars than a merge holds off, though agreement survives.
+
+        Agreement survives `survived` of the members that lie, by stake; a merge counts heads. It is
+        asked where a genesis is made: of a chain that is there, members and stakes change.
+        """
+        counted = updates.f_agg_among(members)
+        if self.admission is Admission.CLOSED or updates.rule == "mean" or survived <= counted:
+            return None
+        remedy = "give validators stakes that are nearer to each other"
+        if updates.f_agg is not None:
+            remedy = f"leave updates.f_agg out, {remedy}"
+        return (
+            f"trainers.admission: {self.admission}, and agreement of these stakes survives "
+            f"{survived} of {members} validators that lie, while updates.rule {updates.rule} "
+            f"reckons with {counted}, and with the trainers that so many let in: more could spoil "
+            f"the model while every vote is right. To bear it, {remedy}, set updates.rule to mean, "
+            "which holds off nobody, or trainers.admission to closed"
+        )
+
     def _why_too_many(self, members: int, named: int) -> str | None:
         if named > self.max:
             return f"max: the genesis names {named} trainers already, and this is {self.max}"

@@ -12,7 +12,9 @@ in every committee that there may come to be.
 from random import Random
 from typing import get_args
 
+from daa_consensus.committee import Committee, Validator
 from daa_consensus.roll import Admission
+from daa_dag.ids import DIGEST_BYTES, NodeId
 from daa_node.rounds.trainers import TrainersConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
@@ -211,7 +213,23 @@ def _with_newcomers(scenario: Scenario) -> Scenario:
     admission = chance.choice((Admission.VOUCHED, Admission.VOUCHED, Admission.OPEN))
     rules = TrainersConfig(admission=admission, per_voucher=chance.randint(1, 2), max=16)
     work = scenario.work.model_copy(update={"trainers": rules})
+    members = _committee(scenario)
+    count = len(members.validators)
+    if rules.why_outvoted(members.liars_max, count, work.updates) is not None:
+        return scenario  # a genesis of such stakes lets in no trainers
     return scenario.model_copy(update={"nodes": (*scenario.nodes, coming), "work": work})
+
+
+def _committee(scenario: Scenario) -> Committee:
+    """Of members with names of no key: what their stakes alone decide."""
+    groups = [group for group in scenario.nodes if group.role == "validator"]
+    stakes = [group.stake for group in groups for _ in range(group.count)]
+    return Committee(
+        tuple(
+            Validator(NodeId(number.to_bytes(DIGEST_BYTES, "big")), stake)
+            for number, stake in enumerate(stakes)
+        )
+    )
 
 
 def _with_releases(scenario: Scenario, trouble_s: float) -> Scenario:

@@ -143,6 +143,47 @@ def test_a_rule_that_tolerates_fewer_liars_than_agreement_is_warned_of(
     assert bool(re.search(said, done.err)) == (f_agg is not None), done.err
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", None),
+        ("updates: {rule: mean}", None),
+        ("trainers: {admission: vouched}", None),
+        ("trainers: {admission: open}\nupdates: {rule: mean}", "is open (whoever asks)"),
+        (
+            "trainers: {admission: vouched, per_voucher: 3}\nupdates: {rule: mean, codec: top_k}",
+            "is vouched (3 of each validator), and updates.rule mean, which codec top_k needs, "
+            "bounds nobody's trainers",
+        ),
+    ],
+)
+def test_a_mean_with_trainers_is_said_to_bound_nobody(
+    command: Command, tmp_path: Path, lines: str, said: str | None
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(f"{JOB}{lines}\n")
+    record = make_node(command, tmp_path / "n")
+    done = command("genesis", "create", job, "--validator", record, "--out", tmp_path / "g")
+    assert done.code == 0, done.err
+    assert (said or "") in done.err
+    assert ("bounds nobody's trainers" in done.err) is (said is not None)
+
+
+def test_trainers_are_not_let_in_by_more_liars_than_a_merge_reckons_with(
+    command: Command, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(f"{JOB}trainers: {{admission: vouched}}\nupdates: {{f_agg: 0}}\n")
+    flags = [
+        word for i in range(4) for word in ("--validator", make_node(command, tmp_path / f"n{i}"))
+    ]
+    done = command("genesis", "create", job, *flags, "--out", tmp_path / "g")
+    assert done.code == 2
+    assert "survives 1 of 4 validators that lie, while updates.rule" in done.err
+    assert "leave updates.f_agg out" in done.err
+    assert not (tmp_path / "g").exists()
+
+
 @pytest.mark.parametrize(("count", "warned"), [(1, True), (3, True), (4, False)])
 def test_validators_that_can_never_be_missing_are_warned_of(
     command: Command, tmp_path: Path, count: int, warned: bool

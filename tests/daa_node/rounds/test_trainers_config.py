@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from daa_consensus.committee import CONTRIBUTORS_MAX
+from daa_consensus.committee import CONTRIBUTORS_MAX, Committee, Validator
 from daa_consensus.roll import Admission
+from daa_dag.ids import NodeId
 from daa_node.rounds.trainers import TrainersConfig
 from daa_node.updates.config import UpdatesConfig
 
@@ -35,6 +36,45 @@ def test_f_members_may_not_fill_the_roll() -> None:
     assert why(4, per_voucher=6, max=12) is None
     assert why(4, per_voucher=8, max=12, rule="mean") is None
     assert why(4, per_voucher=8, max=24, contributors_max=16) is not None  # nor the rounds
+
+
+STAKES = (30, 1, 1, 1, 1, 1, 1)  # agreement survives that six of seven lie
+
+
+def outvoted(stakes: tuple[int, ...], admission: str = "vouched", **updates: Any) -> str | None:
+    ids = [NodeId(bytes([number]) * 32) for number in range(len(stakes))]
+    committee = Committee(tuple(Validator(*pair) for pair in zip(ids, stakes, strict=True)))
+    config = TrainersConfig.model_validate({"admission": admission, "max": 7})
+    rules = UpdatesConfig.model_validate(updates)
+    return config.why_outvoted(committee.liars_max, len(stakes), rules)
+
+
+@pytest.mark.parametrize("admission", ["vouched", "open"])
+def test_stakes_may_let_agreement_survive_no_more_liars_than_a_merge(admission: str) -> None:
+    told = outvoted(STAKES, admission)
+    assert told is not None
+    assert f"{admission}, and agreement of these stakes survives 6 of 7 validators" in told
+    assert "reckons with 2" in told
+    assert "stakes that are nearer to each other" in told
+    assert outvoted((4, 4, 4, 1, 1, 1, 1), admission) is not None
+    assert outvoted((3, 3, 2, 2, 2, 2, 2), admission) is None
+    assert outvoted((1,) * 4, admission, f_agg=0) is not None
+
+
+@pytest.mark.parametrize("count", range(1, 41))
+def test_equal_stakes_are_as_many_for_the_one_as_for_the_other(count: int) -> None:
+    assert outvoted((5,) * count) is None
+
+
+def test_who_lets_in_nobody_and_who_bounds_nobody_may_have_any_stakes() -> None:
+    assert outvoted(STAKES, "closed") is None
+    assert outvoted(STAKES, rule="mean") is None
+
+
+def test_a_merge_that_is_to_bear_more_liars_than_it_can_is_refused_in_any_case() -> None:
+    rules = UpdatesConfig(f_agg=6)
+    assert outvoted(STAKES, f_agg=6) is None
+    assert TrainersConfig(admission=Admission.VOUCHED).why_unfit(7, 0, rules) is not None
 
 
 def test_a_network_that_is_open_assumes_a_third() -> None:

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 import trio
 
+from daa_consensus.committee import Committee, Validator
+from daa_consensus.roll import Admission
+from daa_dag.ids import NodeId
 from daa_node.seams import StateRef
 from simnet.checks.invariants import ASSERTIONS, LEARNS, WATCHED
 from simnet.checks.outcome import Outcome
@@ -44,6 +47,19 @@ def run(**changes: Any) -> Outcome:
 
 def broken(outcome: Outcome) -> list[str]:
     return [f"{each.name}: {each.detail}" for each in outcome.invariants if not each.ok]
+
+
+def test_no_seed_has_trainers_come_to_stakes_that_a_genesis_refuses_with_them() -> None:
+    coming = 0
+    for seed in range(400):
+        work, nodes = (drawn := random_daemons(seed)).work, drawn.nodes
+        stakes = [group.stake for group in nodes if group.role == "validator"]
+        ids = [NodeId(bytes([number]) * 32) for number in range(len(stakes))]
+        committee = Committee(tuple(Validator(*pair) for pair in zip(ids, stakes, strict=True)))
+        coming += work.trainers.admission is not Admission.CLOSED
+        why = work.trainers.why_outvoted(committee.liars_max, len(stakes), work.updates)
+        assert why is None, seed
+    assert coming > 20
 
 
 @pytest.mark.long
