@@ -7,8 +7,6 @@ parents (a pruned or partial store); the missing ones are named by `missing`.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import networkx
-
 from daa_dag.checkpoint import Vertex
 from daa_dag.errors import Malformed
 from daa_dag.ids import VertexId
@@ -27,9 +25,8 @@ class CheckpointGraph:
     """Grows by `add`; every answer is the same whatever the order of the additions."""
 
     def __init__(self) -> None:
-        # Edges point from parent to child.
-        self._graph: networkx.DiGraph[VertexId] = networkx.DiGraph()
         self._links: dict[VertexId, Link] = {}
+        self._named: set[VertexId] = set()  # as a parent, known or not
 
     def __len__(self) -> int:
         return len(self._links)
@@ -48,8 +45,7 @@ class CheckpointGraph:
         if known and len(known) == len(link.parents) and link.height != max(known) + 1:
             raise Malformed(f"height {link.height} above parents of height {max(known)}")
         self._links[link.vertex_id] = link
-        self._graph.add_node(link.vertex_id)
-        self._graph.add_edges_from((parent, link.vertex_id) for parent in link.parents)
+        self._named.update(link.parents)
 
     def link(self, vertex_id: VertexId) -> Link | None:
         return self._links.get(vertex_id)
@@ -60,16 +56,23 @@ class CheckpointGraph:
 
     def tips(self) -> list[VertexId]:
         """Vertices that no vertex builds on, highest first, then by id."""
-        ends = [v for v in self._links if not self._graph.out_degree(v)]
+        ends = [v for v in self._links if v not in self._named]
         return sorted(ends, key=lambda v: (-self._links[v].height, v))
 
     def missing(self) -> list[VertexId]:
         """Parents that some vertex names and that are not here, sorted."""
-        return sorted(v for v in self._graph if v not in self._links)
+        return sorted(self._named - self._links.keys())
 
     def ancestors(self, vertex_id: VertexId) -> set[VertexId]:
         """Every vertex below, as far as it is known; without the vertex itself."""
-        return {v for v in networkx.ancestors(self._graph, vertex_id) if v in self._links}
+        found: set[VertexId] = set()
+        below = [vertex_id]
+        while below:
+            for parent in self._links[below.pop()].parents:
+                if parent in self._links and parent not in found:
+                    found.add(parent)
+                    below.append(parent)
+        return found
 
     def merge_points(self) -> list[VertexId]:
         """Vertices with more than one parent, in canonical order."""

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("daa_dag", "daa_consensus", "daa_node", "simnet")
 HELP_SHARE_MAX = 0.5  # of the CPU time in which a daemon is loaded
-HEAVY = ("torch", "libp2p", "numpy", "trio", "pydantic", "networkx", "rich")
+HEAVY = ("torch", "libp2p", "numpy", "trio", "pydantic", "rich")
 
 
 def modules_after(statement: str) -> set[str]:
