@@ -51,7 +51,7 @@ BROAD_EXCEPT = {
 TIME_AND_CHANCE = {
     "daa_node/adapters/": "reality behind the seams",
     "daa_node/cli/": "the commands of a person at a terminal",
-    "daa_node/training/worker.py": "a process of its own: it measures steps",
+    "daa_node/training/torch_worker.py": "a process of its own: it measures steps",
     "daa_node/training/orders.py": "the same process: it saves when idle, and sends heartbeats",
     "simnet/": "the world itself: seeded chance, and how long a run took",
     "tests/": "seeded interleavings, and limits on wall time",

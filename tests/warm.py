@@ -45,7 +45,7 @@ RUN = ("daa_node.training.worker", "daa_node.training.site.rank")
 MODULES = ("daa_node", *RUN, "tests.telling_process")
 IMPORTED = (
     *("daa_node.cli.main", "daa_node.cli.compose", "daa_node.cli.checkpoint"),
-    *("daa_node.training.site.engine", *RUN),
+    *("daa_node.training.site.engine", "daa_node.training.torch_worker", *RUN),
 )
 CHILDLESS = (
     "checkpoint", "status", "peers", "rounds", "logs", "pause", "resume", "drain", "validators",

@@ -16,6 +16,7 @@ import trio
 
 from daa_consensus.roll import Admission
 from daa_dag.ids import VertexId
+from daa_node import collector
 from daa_node.adapters.asked_process import base_weights
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
@@ -144,6 +145,7 @@ def run_daemon(
 
     `simulated` is what differs in a simulated network of real processes.
     """
+    collector.end_imports()
     node = identity.open_node(root, config_path)
     check_trains(node.config.value.trainer)
     if join:

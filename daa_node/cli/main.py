@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from daa_node import collector
 from daa_node.cli import report
 from daa_node.cli.dashboard_commands import dashboard_app
 from daa_node.cli.examples import show_examples
@@ -69,6 +70,7 @@ def main() -> None:
     try:
         if not __debug__:
             raise UserError("python -O removes the checks that keep this program honest: leave it")
+        collector.spare_imports()
         app()
     except NodeError as error:
         print(report.plain(f"error: {error}"), file=sys.stderr)

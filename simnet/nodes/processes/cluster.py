@@ -32,7 +32,7 @@ from simnet.world.topology import Topology
 # Imported once: a daemon that is forked from torch would seem to need all of its memory.
 DAEMON_MODULES = "daa_node.cli.compose", "daa_node.cli.main", "simnet.nodes.processes.daemon"
 WORKER_MODULES = (
-    "daa_node.training.worker",
+    "daa_node.training.torch_worker",
     "simnet.world.adversaries.lying_trainer",
     "simnet.world.adversaries.cheating_core",
 )

@@ -91,11 +91,11 @@ class WarmWorker:
 
 def be_worker(daemon: int, nature: WorkerNature, descriptor: int) -> None:
     """The whole life of a worker."""
-    from daa_node.training import worker
     from daa_node.training.config import TrainingJob
     from daa_node.training.core import Core
     from daa_node.training.datasets.catalogue import open_examples
     from daa_node.training.model_config import DIGIT_CLASSES
+    from daa_node.training.torch_worker import serve
     from simnet.world.adversaries.cheating_core import CheatingCore
     from simnet.world.adversaries.lying_trainer import Mislabelled
 
@@ -110,4 +110,4 @@ def be_worker(daemon: int, nature: WorkerNature, descriptor: int) -> None:
 
     # a full disk is full for the worker, too
     resource.setrlimit(resource.RLIMIT_FSIZE, resource.prlimit(daemon, resource.RLIMIT_FSIZE))
-    worker.serve(descriptor, os.getppid(), open_core)
+    serve(descriptor, os.getppid(), open_core)

@@ -9,7 +9,7 @@ import torch
 
 from daa_node.training.core import Core
 from daa_node.training.orders import Inbox, next_order
-from daa_node.training.worker import Worker
+from daa_node.training.torch_worker import Worker
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import to_float32
 from tests.daa_node.training.test_core import BASE_D, JOB, core, order

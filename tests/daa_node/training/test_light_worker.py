@@ -30,7 +30,7 @@ from daa_node.training.light_worker import LightWorker
 from daa_node.training.merging import write_blob
 from daa_node.training.messages import Message, Unpacker, pack
 from daa_node.training.orders import Inbox
-from daa_node.training.worker import Worker
+from daa_node.training.torch_worker import Worker
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, encode
 from daa_node.updates.config import UpdatesConfig

@@ -17,7 +17,7 @@ from daa_node.training.inner_state import StateLost
 from daa_node.training.memories import two_memories
 from daa_node.training.memory_files import MemoryFile
 from daa_node.training.orders import Inbox
-from daa_node.training.worker import Worker
+from daa_node.training.torch_worker import Worker
 from tests.daa_node.training.test_core import BASE_D, CPU, JOB, core, order
 
 COUNT = BASE_D.size
