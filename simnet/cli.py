@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from daa_node import collector
 from daa_node.errors import NodeError, UserError
 
 if TYPE_CHECKING:
@@ -347,6 +348,7 @@ def _say(as_json: bool, answer: dict[str, Any], in_words: str) -> None:
 
 def main() -> None:
     """The entry point. Exit codes: 0 done, 1 the work failed, 2 usage or configuration."""
+    collector.spare_imports()
     try:
         app()
     except UserError as refused:

@@ -16,7 +16,6 @@ that asked, which takes in orphans for that moment. Where there is no Linux, all
 
 import ctypes
 import fcntl
-import gc
 import json
 import os
 import resource
@@ -37,6 +36,7 @@ from typing import Any
 
 from trio._core import _run
 
+from daa_node import collector
 from daa_node.training.parent_death import die_with
 
 ROOT = Path(__file__).parent.parent
@@ -239,12 +239,12 @@ def main() -> None:
     door = socket.socket(fileno=int(sys.argv[1]))
     told = os.environ["PYTHONPATH"].split(os.pathsep)
     usual_path = [place for place in sys.path if place not in told]
+    collector.spare_imports()
     for name in IMPORTED:
         import_module(name)
     for name in RUN:
         del sys.modules[name]  # it is run by its name, as if nobody had imported it
-    gc.collect()
-    gc.freeze()  # no child's collector will touch them
+    collector.end_imports()  # nor will a child's collector touch them
     _attend(int(sys.argv[2]), door)
     while (received := _next_child(door)) is not None:
         order, descriptors = received

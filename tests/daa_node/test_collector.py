@@ -1,6 +1,5 @@
 """The collector leaves alone what a process imports, and is itself again in one that lives on."""
 
-import gc
 import json
 import subprocess
 import sys
@@ -37,9 +36,10 @@ def told_by(program: str, directory: Path) -> tuple[int, int, tuple[int, ...], b
 
 COMMAND = """
 sys.argv[1:] = {words}
-from daa_node.cli.main import main
+from {module} import main
 main()
 """
+DAA_NODE = "daa_node.cli.main"
 WORKER = """
 import socket
 from daa_node.training import worker
@@ -50,15 +50,21 @@ worker.main()
 """
 
 
-def test_a_command_looks_through_no_import(tmp_path: Path) -> None:
-    full, _, threshold, enabled = told_by(COMMAND.format(words=["checkpoint", "list"]), tmp_path)
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [(DAA_NODE, ["checkpoint", "list"]), ("simnet.cli", ["run", "no-such-scenario"])],
+    ids=["daa-node", "simnet"],
+)
+def test_a_command_looks_through_no_import(module: str, words: list[str], tmp_path: Path) -> None:
+    program = COMMAND.format(module=module, words=words)
+    full, _, threshold, enabled = told_by(program, tmp_path)
     assert full == 0
     assert threshold[0] == collector.EVERY
     assert enabled
 
 
 @pytest.mark.parametrize(
-    "program", [COMMAND.format(words=["run"]), WORKER], ids=["daemon", "worker"]
+    "program", [COMMAND.format(module=DAA_NODE, words=["run"]), WORKER], ids=["daemon", "worker"]
 )
 def test_who_lives_on_collects_as_usual_but_for_what_it_imported(
     program: str, tmp_path: Path
@@ -66,5 +72,5 @@ def test_who_lives_on_collects_as_usual_but_for_what_it_imported(
     full, frozen, threshold, enabled = told_by(program, tmp_path)  # neither has anything to do
     assert full == 0
     assert frozen > 100_000
-    assert threshold == gc.get_threshold()
+    assert threshold == collector.USUAL
     assert enabled

@@ -6,7 +6,6 @@ who hangs up has its children killed. Forking needs a single thread, so nothing 
 no event loop runs before a fork.
 """
 
-import gc
 import os
 import select
 import signal
@@ -24,6 +23,7 @@ from time import monotonic
 from typing import Any
 
 import simnet
+from daa_node import collector
 from daa_node.adapters.worker_process import ALLOCATION
 from daa_node.errors import Unavailable, UserError
 from simnet.nodes.processes import kernel
@@ -282,8 +282,8 @@ def main(descriptor: str, parent_pid: str, path: str, *modules: str) -> None:
         door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         door.bind(path)
         door.listen(BACKLOG)
+    collector.spare_imports()
     for name in modules:
         import_module(name)
-    gc.collect()
-    gc.freeze()  # no child's collector will touch them
+    collector.end_imports()  # nor will a child's collector touch them
     Server(tool, door).run()
