@@ -31,7 +31,8 @@ import trio
 
 from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import BlobRoot, ChainId, NodeId
-from daa_node.adapters.bulk_channel import BulkChannel, Listen
+from daa_node.adapters.bulk_channel import BulkChannel
+from daa_node.adapters.bulk_door import BulkDoor
 from daa_node.adapters.bulk_sockets import tune
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, Unavailable
@@ -81,6 +82,7 @@ class ControlTransport:
     def __init__(self, peer_id: PeerId) -> None:
         self.peer_id = peer_id
         self.ports: dict[PeerId, int] = {}
+        self.bulk_port = 0
         self._handlers: dict[str, StreamHandler] = {}
 
     async def serve(self, nursery: trio.Nursery) -> int:
@@ -107,7 +109,10 @@ class ControlTransport:
         self._handlers[protocol] = handler
 
     def addresses(self) -> list[str]:
-        return []
+        return [f"/ip4/127.0.0.1/tcp/{self.bulk_port}"]
+
+    def network_of(self, peer_id: PeerId) -> str:
+        return "127.0.0.1"
 
 
 def keys_of(number: int) -> NodeKeys:
@@ -131,13 +136,14 @@ class Node:
         self.pipe = pipe
         self.transport = ControlTransport(self.keys.peer_id)
         known = {source_of(i).peer_id: source_of(i).node_id for i in range(MESH)}
+        self._door = BulkDoor()
         self.bulk = BulkChannel(
             Local(CHAIN, self.keys),
             self.transport,  # type: ignore[arg-type]  # only what the channel calls
             Entropy(),
             known.get,
             accuse,
-            Listen("127.0.0.1"),
+            self._door,
         )
 
     @asynccontextmanager
@@ -147,11 +153,17 @@ class Node:
         async with trio.open_nursery() as nursery:
             self.bulk.set_handler(handler, lambda _peer: True)
             await nursery.start(self.bulk.run)
+            take = partial(trio.serve_tcp, self._take, 0, host="127.0.0.1")
+            (listener,) = await nursery.start(take)
+            self.transport.bulk_port = listener.socket.getsockname()[1]
             await self.say(await self.transport.serve(nursery))
             ports = await self.hear()
             self.transport.ports = {source_of(i).peer_id: p for i, p in enumerate(ports)}
             yield
             nursery.cancel_scope.cancel()
+
+    async def _take(self, stream: trio.SocketStream) -> None:
+        await self._door.on_socket(stream, lambda: None)
 
     async def say(self, words: object) -> None:
         self.pipe.send(words)

@@ -1,10 +1,11 @@
 """The bulk channel: AEAD frames over a socket of their own, agreed over an authenticated stream.
 
 A session starts on a libp2p stream, whose ends noise has proved, with the hybrid handshake of
-identity/session.py. Then the initiator dials one of the responder's endpoints and shows the token:
+identity/session.py. Then the initiator dials one of the responder's endpoints, which are where
+libp2p listens (see bulk_door), and shows the token:
 
     initiator                       responder's listener
-    token, proof                -->
+    first byte, token, proof    -->
                             <--     proof of its own
     frames                     <->  frames
 
@@ -14,32 +15,30 @@ with us comes from, with the same token and proofs. If that is no way, either, o
 "relay", and the same frames run on the stream:
 
     "dial", endpoints           -->
-    token, proof                -->  at the initiator's listener     or <--  "relay"
+    first byte, token, proof    -->  at the initiator's listener     or <--  "relay"
 
 Whichever path takes the token first has the session: keys never serve two paths, so no counter is
 used twice.
 
 Who gets a session is told in bulk_places, who is dialled in bulk_dialer.
 
-Whoever connects without a token costs a task and 64 bytes, for 5 s at most, in a waiting room: an
-honest peer speaks at once. While no token waits, nobody is let in at all.
+Whoever connects without a token costs a task and 65 bytes, for 5 s at most, in the waiting room of
+all that arrive: an honest peer speaks at once. While no token waits, nobody is let in at all.
 """
 
-import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import trio
 
 from daa_dag.ids import NodeId
 from daa_node.adapters.bulk_arrivals import Arrivals
 from daa_node.adapters.bulk_dialer import EndpointDialer, near
+from daa_node.adapters.bulk_door import FIRST_BYTE, BulkDoor
 from daa_node.adapters.bulk_places import SESSIONS_MAX, SessionPlaces
-from daa_node.adapters.bulk_sockets import host_at, host_of, read_up_to, tune
-from daa_node.adapters.descriptors import Gate, Shortage, serve
-from daa_node.adapters.host_names import HostNames
+from daa_node.adapters.bulk_sockets import endpoint_of, read_up_to, tune
 from daa_node.adapters.sealed_stream import (
     Pipe,
     RelayPipe,
@@ -47,7 +46,7 @@ from daa_node.adapters.sealed_stream import (
     SocketPipe,
     close_quietly,
 )
-from daa_node.adapters.waiting_room import WaitingRoom, network_of
+from daa_node.adapters.waiting_room import network_of
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.session import (
     ENDPOINTS_MAX,
@@ -91,10 +90,7 @@ WORD_BYTES_MAX = 1024  # eight endpoints
 # Four messages and a few signatures; the rest is the slowest link that we would want to use.
 HANDSHAKE_TIMEOUT_S = 10.0
 PREFACE_TIMEOUT_S = 5.0
-UNPROVEN_SOCKETS_MAX = 64
-ACCEPTS_PER_S = 200.0  # four sessions of each of a hundred members may begin at once
-# Descriptors: theirs, newcomers, and ours towards every member.
-SOCKETS_MAX = SESSIONS_MAX + UNPROVEN_SOCKETS_MAX + 128
+SOCKETS_MAX = SESSIONS_MAX + 128  # descriptors: theirs, and ours towards every member
 # A guest asks for blobs and sends nothing else: no memory is set aside for more than a request.
 GUEST_FRAME_BYTES_MAX = 2 * BLOB_REQUEST_BYTES_MAX
 # What the kernel queues for a guest, who may never take it; it counts each packet's own memory as
@@ -102,21 +98,8 @@ GUEST_FRAME_BYTES_MAX = 2 * BLOB_REQUEST_BYTES_MAX
 GUEST_QUEUE_BYTES = 128 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """Where sockets are accepted: an IP address, and a port or 0 for any free one.
-
-    Or the name of a host, which the operator gave: `kind` is as network.config has it.
-    """
-
-    host: str
-    port: int = 0
-    kind: str = "ip4"
-    is_dialable: Callable[[], bool] = lambda: True  # else peers are told none of our endpoints
-
-
 class BulkChannel:
-    """BulkTransport over TCP. `run` accepts sockets and sessions; `open` works once it runs."""
+    """BulkTransport over TCP. `run` takes sockets and sessions; `open` works once it runs."""
 
     def __init__(
         self,
@@ -125,54 +108,35 @@ class BulkChannel:
         entropy: Entropy,
         node_of: NodeOf,
         on_fault: OnFault,
-        listen: Listen | None,
-        shortage: Shortage | None = None,
+        door: BulkDoor | None,
     ) -> None:
-        """`listen` None: we cannot be dialled, peers' sessions with us are relayed."""
+        """`door` None: we cannot be dialled, peers' sessions with us are relayed."""
         self._local = local
         self._transport = transport
         self._entropy = entropy
         self._node_of = node_of
         self._on_fault = on_fault
-        self._listen = listen
+        self._door = door
         self.on_opened: OnOpened = lambda _peer_id, _way: None
         self._handler: FrameHandler | None = None
         self._is_member: IsMember = _nobody
-        # as a number, once we listen
-        self._host = None if listen is None else listen.host
-        self._port = 0
         self._tokens = TokenTable()
         self._places = SessionPlaces(lambda peer_id: self._is_member(peer_id))
         self._arrivals = Arrivals()
         self._dialer = EndpointDialer()
-        self._unproven = WaitingRoom(UNPROVEN_SOCKETS_MAX)
-        self._shortage = shortage or Shortage()
-
-    @property
-    def port(self) -> int:
-        """Of our listener; 0 without one, or before run() has started."""
-        return self._port
 
     def set_handler(self, handler: FrameHandler, is_member: IsMember) -> None:
         self._handler = handler
         self._is_member = is_member
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Raises OSError when the port is taken, or no name resolves."""
+        """Serve until cancelled."""
         assert self._handler is not None
         self._transport.set_handler(BULK, self._on_stream)
-        if self._listen is None:
-            task_status.started()
-            await trio.sleep_forever()
-            return
-        place = (self._listen.host, self._listen.port)
-        listener, *others = await HostNames().listen(self._listen.kind, place)
-        for other in others:  # one number is told, with one port
-            await other.aclose()
-        self._host, self._port = listener.socket.getsockname()[:2]
+        if self._door is not None:
+            self._door.on_socket = self._on_socket
         task_status.started()
-        gate = Gate(SESSIONS_MAX + UNPROVEN_SOCKETS_MAX, ACCEPTS_PER_S, self._shortage)
-        await serve(listener, self._on_socket, gate)
+        await trio.sleep_forever()
 
     # The initiator's side
 
@@ -297,15 +261,18 @@ class BulkChannel:
         near = [e for e in named if is_host(e.host) and network_of(e.host) == where]
         return await self._dialer.dial(peer_id, replace(keys, endpoints=tuple(near)))
 
-    async def _on_socket(self, stream: trio.SocketStream) -> None:
-        """A socket from anyone at all: 64 bytes decide."""
+    async def _on_socket(self, stream: trio.SocketStream, prove: Callable[[], None]) -> None:
+        """A socket from anyone at all: 65 bytes decide."""
         try:
             admitted = await self._admit(stream)
-            if admitted is not None and admitted[0].is_initiator:  # the session is of our asking
-                await stream.send_all(admitted[0].welcome_proof())
-                self._arrivals.give(admitted[0].token, stream)
-            elif admitted is not None:
-                keys, peer_id = admitted
+            if admitted is None:
+                return
+            prove()
+            keys, peer_id = admitted
+            if keys.is_initiator:  # the session is of our asking
+                await stream.send_all(keys.welcome_proof())
+                self._arrivals.give(keys.token, stream)
+            else:
                 with self._places.hold(peer_id):
                     await stream.send_all(keys.welcome_proof())
                     if not self._is_member(peer_id):
@@ -324,14 +291,10 @@ class BulkChannel:
         if not len(self._tokens):
             return None  # nobody is expected
         tune(stream)
-        with trio.move_on_after(PREFACE_TIMEOUT_S) as scope:
-            self._unproven.enter(host_at(stream), scope)
-            try:
-                preface = await read_up_to(stream, KEY_BYTES + PROOF_BYTES)
-            finally:
-                self._unproven.leave(scope)
-            token, proof = preface[:KEY_BYTES], preface[KEY_BYTES:]
-            return self._tokens.redeem(token, proof, trio.current_time())
+        with trio.move_on_after(PREFACE_TIMEOUT_S):
+            preface = await read_up_to(stream, len(FIRST_BYTE) + KEY_BYTES + PROOF_BYTES)
+            said = preface[len(FIRST_BYTE) :]
+            return self._tokens.redeem(said[:KEY_BYTES], said[KEY_BYTES:], trio.current_time())
         return None
 
     async def _serve(self, pipe: Pipe, keys: SessionKeys, peer_id: PeerId) -> None:
@@ -348,14 +311,10 @@ class BulkChannel:
             await stream.aclose()
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        is_told = self._listen is not None and self._listen.is_dialable()
-        if self._host is None or not is_told:
+        if self._door is None or not self._door.is_dialable():
             return ()
-        if not ipaddress.ip_address(self._host).is_unspecified:
-            return (Endpoint(self._host, self._port),)
-        hosts = dict.fromkeys(host_of(address) for address in self._transport.addresses())
-        known = [host for host in hosts if host is not None]
-        return tuple(Endpoint(host, self._port) for host in known[:ENDPOINTS_MAX])
+        named = dict.fromkeys(endpoint_of(address) for address in self._transport.addresses())
+        return tuple(each for each in named if each is not None)[:ENDPOINTS_MAX]
 
 
 def _nobody(_peer_id: PeerId) -> bool:

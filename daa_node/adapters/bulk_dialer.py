@@ -1,15 +1,16 @@
 """Dial the endpoints that a peer names for a bulk session; one of them must prove to hold it.
 
-token, proof  -->
-              <--  proof of its own
+first byte, token, proof  -->
+                          <--  proof of its own
 """
 
 import hmac
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
+from daa_node.adapters.bulk_door import FIRST_BYTE
 from daa_node.adapters.bulk_sockets import read_up_to, tune
 from daa_node.adapters.sealed_stream import close_quietly
 from daa_node.adapters.simultaneous_open import is_in_reach
@@ -43,10 +44,14 @@ def near(endpoints: Iterable[Endpoint], where: str) -> tuple[Endpoint, ...]:
     )
 
 
+Connect = Callable[[str, int], Awaitable[trio.SocketStream]]  # raises OSError
+
+
 class EndpointDialer:
     """Dials peers, and remembers for a while who cannot be dialled."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: Connect = trio.open_tcp_stream) -> None:
+        self._connect = connect
         self._undialable: OrderedDict[PeerId, float] = OrderedDict()  # until when
 
     async def dial(self, peer_id: PeerId, keys: SessionKeys) -> trio.SocketStream | None:
@@ -59,7 +64,7 @@ class EndpointDialer:
 
         async def attempt(index: int, endpoint: Endpoint) -> None:
             await trio.sleep(index * DIAL_STAGGER_S)
-            stream = await _greet(endpoint, keys)
+            stream = await self._greet(endpoint, keys)
             if stream is not None:
                 won.append(stream)  # only one can: the token is good once
                 nursery.cancel_scope.cancel()
@@ -77,23 +82,22 @@ class EndpointDialer:
                 self._undialable.popitem(last=False)
         return None
 
-
-async def _greet(endpoint: Endpoint, keys: SessionKeys) -> trio.SocketStream | None:
-    """Connect and exchange proofs; None when that fails for any reason."""
-    try:
-        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
-    except OSError:
-        return None
-    proved = False
-    try:
-        tune(stream)
-        await stream.send_all(keys.token + keys.dial_proof())
-        proof = await read_up_to(stream, PROOF_BYTES)
-        # a stranger may sit at an address that the peer has in its own network and we in ours
-        proved = hmac.compare_digest(proof, keys.welcome_proof())
-    except trio.BrokenResourceError:
-        return None
-    finally:
-        if not proved:
-            await close_quietly(stream)
-    return stream if proved else None
+    async def _greet(self, endpoint: Endpoint, keys: SessionKeys) -> trio.SocketStream | None:
+        """Connect and exchange proofs; None when that fails for any reason."""
+        try:
+            stream = await self._connect(endpoint.host, endpoint.port)
+        except OSError:
+            return None
+        proved = False
+        try:
+            tune(stream)
+            await stream.send_all(FIRST_BYTE + keys.token + keys.dial_proof())
+            proof = await read_up_to(stream, PROOF_BYTES)
+            # a stranger may sit at an address that the peer has in its own network and we in ours
+            proved = hmac.compare_digest(proof, keys.welcome_proof())
+        except trio.BrokenResourceError:
+            return None
+        finally:
+            if not proved:
+                await close_quietly(stream)
+        return stream if proved else None

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import trio
 
+from daa_node.identity.session import Endpoint
 from daa_node.wire.hosts import is_host
 
 # Unsent bytes that the kernel holds before it calls a socket writable again: trio's 16 KiB would
@@ -51,11 +52,15 @@ async def read_up_to(stream: trio.SocketStream, size_bytes: int) -> bytes:
     return taken
 
 
-def host_of(address: str) -> str | None:
-    """The IP address in a multiaddr; None for a name, a relay or an unspecified address."""
+def endpoint_of(address: str) -> Endpoint | None:
+    """Of a multiaddr; None for a name, a relay, an unspecified address, or another than plain TCP.
+
+    Who announces a WebSocket alone may have a proxy there that lets nothing else through.
+    """
     parts = address.split("/")
-    if len(parts) < 3 or parts[1] not in ("ip4", "ip6") or "p2p-circuit" in parts:
+    is_plain = len(parts) == 5 or (len(parts) == 7 and parts[5] == "p2p")
+    if not is_plain or parts[1] not in ("ip4", "ip6") or parts[3] != "tcp":
         return None
     if not is_host(parts[2]) or ipaddress.ip_address(parts[2]).is_unspecified:
         return None
-    return parts[2]
+    return Endpoint(parts[2], int(parts[4]))

@@ -1,13 +1,15 @@
-"""TCP for libp2p, with WebSocket on the same port: plain trio sockets, no SO_REUSEPORT.
+"""TCP for libp2p, with WebSocket and bulk on the same port: plain trio sockets, no SO_REUSEPORT.
 
 The library's listener shares its port with whoever asks (SO_REUSEPORT), so that two daemons on one
-port would both start; its sockets report no address for IPv6 peers. The first byte tells the two
+port would both start; its sockets report no address for IPv6 peers. The first byte tells the
 protocols apart: multistream opens with 0x13, an HTTP upgrade with "G", and TLS with 0x16, which
 only an upgrade follows: a page that came over HTTPS dials no other way. Who dials us back says "R"
-(see doorbell), while that is awaited.
+(see doorbell), while that is awaited. Who has agreed with us on a bulk session says "B" (see
+bulk_door).
 
     accepted --(first byte, and the upgrade of a WebSocket)--> the swarm's
-        \\------ at most ARRIVING_MAX, see waiting_room ------/
+        |\\-------------(first byte, and a token)------------> the bulk channel's
+        \\----- at most ARRIVING_MAX, see waiting_room -----/
 
 All together hold at most as many sockets as there are places; more wait in the kernel's queue.
 """
@@ -15,6 +17,7 @@ All together hold at most as many sockets as there are places; more wait in the 
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from weakref import WeakValueDictionary
 
 import trio
@@ -27,6 +30,8 @@ from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
 from daa_node.adapters.budgets import Bill, Budgets, Endpoint
+from daa_node.adapters.bulk_door import FIRST_BYTE as BULK
+from daa_node.adapters.bulk_door import BulkDoor
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Gate, Shortage, serve
 from daa_node.adapters.doorbell import FIRST_BYTE as RING
@@ -39,8 +44,10 @@ from daa_node.wire.limits import KIB
 
 DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
 READ_BYTES = 64 * KIB
-ARRIVING_MAX = 64  # have not said a word; an honest dialler speaks at once
-ACCEPTS_PER_S = 100.0  # a silent one costs 0.25 ms: a flood of them a fortieth of a core
+ARRIVING_MAX = 128  # have not said a word, or no token yet; an honest dialler speaks at once
+# A silent one costs 0.25 ms: a flood of them a fortieth of a core. Were it more, who says the first
+# words would leave those who are served in the swarm's waiting room less than they need.
+ACCEPTS_PER_S = 100.0
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
 WEBSOCKET_MESSAGE_BYTES_MAX = 128 * KIB  # a message of noise is half of that
 FRAME_UNITS = 4  # of ten microseconds, see budgets; a ping is answered, a last fragment passed on
@@ -54,12 +61,7 @@ class SocketStream(ReadWriteCloser):
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
-        self._remote: Endpoint | None = None
-        try:
-            # IPv6 gives four items; the first two are what both families share
-            self._remote = stream.socket.getpeername()[:2]
-        except OSError:
-            self._remote = None  # gone already
+        self._remote = _other_end(stream)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TCP_USER_TIMEOUT_MS)
@@ -169,9 +171,11 @@ class Doorway:
         shortage: Shortage,
         names: HostNames,
         doorbell: SocketDoorbell,
+        bulk: BulkDoor,
         certificate: Certificate | None = None,
     ) -> None:
         self.doorbell = doorbell
+        self.bulk = bulk
         self.gate = Gate(sockets_max, ACCEPTS_PER_S, shortage)
         self.arrivals = WaitingRoom(ARRIVING_MAX, budgets.familiar)
         self.budgets = budgets
@@ -216,26 +220,26 @@ class SocketListener(IListener):
                     nursery.start_soon(serve, listener, self._on_connection, self._doorway.gate)
 
     async def _on_connection(self, stream: trio.SocketStream) -> None:
-        raw = SocketStream(stream)
-        remote = raw.get_remote_address()
+        remote = _other_end(stream)
         with trio.CancelScope() as scope:
+            leave = partial(self._doorway.arrivals.leave, scope)
             self._doorway.arrivals.enter(remote[0] if remote else None, scope)
             try:
-                first = b""
-                if self._websocket or self._doorway.doorbell.is_awaited:
-                    first = await _first_byte(stream)
-                if first == RING and self._doorway.doorbell.is_awaited:
+                first = await _first_byte(stream)
+                if first == BULK:
+                    await self._doorway.bulk.on_socket(stream, leave)
+                elif first == RING and self._doorway.doorbell.is_awaited:
                     await self._doorway.doorbell.hear(stream)
                 elif self._websocket and first in self._websocket_begins_with():
                     await self._on_websocket(stream, remote, scope)
                 else:
-                    self._doorway.arrivals.leave(scope)
-                    await self._handler(raw)
+                    leave()
+                    await self._handler(SocketStream(stream))
             except* Exception:
                 # one connection: whatever its bytes provoke in the library ends nothing but itself
-                await raw.close()
+                await trio.aclose_forcefully(stream)
             finally:
-                self._doorway.arrivals.leave(scope)
+                leave()
 
     async def _on_websocket(
         self, stream: trio.SocketStream, remote: Endpoint | None, scope: trio.CancelScope
@@ -351,6 +355,15 @@ async def _carry_websocket(
         await trio.aclose_forcefully(stream)
     if not is_open:
         raise OpenConnectionError(f"{host} answers with no WebSocket")
+
+
+def _other_end(stream: trio.SocketStream) -> Endpoint | None:
+    """Host and port; None when nobody is there any more."""
+    with suppress(OSError):
+        # IPv6 gives four items; the first two are what both families share
+        host, port = stream.socket.getpeername()[:2]
+        return host, port
+    return None
 
 
 def _names_websocket(maddr: Multiaddr) -> bool:

@@ -25,6 +25,8 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.budgets import Budgets
+from daa_node.adapters.bulk_door import BulkDoor
+from daa_node.adapters.bulk_places import SESSIONS_MAX
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.doorbell import SocketDoorbell
@@ -101,6 +103,7 @@ class Libp2pTransport:
         self._shortage = shortage or Shortage()
         self._mishaps = mishaps or Mishaps()
         self.doorbell = SocketDoorbell()
+        self.bulk_door = BulkDoor(lambda: self.doorbell.is_dialable)
         self.circuits = RelayedConnections()
         self.paths = ConnectionPaths()
         self.punches = HolePunches(self.circuits)
@@ -131,10 +134,10 @@ class Libp2pTransport:
             if self._raw_transports is not None:
                 raw = self._raw_transports(nursery)
             else:
-                places = connections_max(self._config) + ARRIVING_MAX
+                places = connections_max(self._config) + ARRIVING_MAX + SESSIONS_MAX
                 doorway = Doorway(
                     *(places, budgets, self._shortage, self.names, self.doorbell),
-                    self.certificate,
+                    *(self.bulk_door, self.certificate),
                 )
                 websockets = doorway.websockets
                 raw = [SocketTransport(nursery, self._config.websocket, doorway, ends)]
@@ -319,7 +322,7 @@ class Libp2pTransport:
 
 
 def sockets_max(config: NetworkConfig, members: int) -> int:
-    """How many descriptors a transport may hold in a network of so many members."""
+    """How many descriptors a transport may hold in a network of so many members, without bulk."""
     return connections_max(config, members) + ARRIVING_MAX + DIALS_MAX
 
 

@@ -7,7 +7,7 @@ Asked is only who answers from a private address, about itself, with limits on b
 
 import ipaddress
 import socket
-from collections.abc import Callable
+from contextlib import suppress
 
 import h11
 import trio
@@ -34,14 +34,10 @@ class UpnpRouter:
 
     def __init__(
         self,
-        beside: Callable[[], int],
         search_at: tuple[str, int] = (upnp_messages.GROUP, upnp_messages.PORT),
     ) -> None:
-        """`beside`: another port of ours, opened as well if its number is free outside; 0: none."""
-        self._beside = beside
         self._search_at = search_at
         self._found: tuple[Service, str] | None = None  # and our address as it sees us
-        self._opened_beside = 0  # else another of this home may have that number
 
     async def open_port(self, port: int, seconds: int) -> tuple[str, int]:
         """Where others find it: host and port outside. Raises Unavailable."""
@@ -68,37 +64,19 @@ class UpnpRouter:
         self, service: Service, own: str, port: int, seconds: int
     ) -> tuple[str, int]:
         outside = await self._outside(service)
-        for number in self._numbers(port):
+        for number in range(port, min(port + OUTSIDE_PORTS_MAX, PORT_LAST + 1)):
             if await self._map(service, own, (port, number), seconds):
-                await self._open_beside(service, own, seconds)
                 return outside, number
         raise Unavailable(f"the router has given port {port} and those after it to others")
-
-    def _numbers(self, port: int) -> list[int]:
-        """Outside ones, best first; the one of the port beside is for that port alone."""
-        numbers = [number for number in range(port, PORT_LAST + 1) if number != self._beside()]
-        return numbers[:OUTSIDE_PORTS_MAX]
 
     async def close_port(self, outside: int) -> None:
         """What `open_port` opened, as far as the router is still there."""
         if self._found is None:
             return
         service, _ = self._found
-        for port in {outside, self._opened_beside} - {0}:
-            arguments = {"NewRemoteHost": "", "NewExternalPort": str(port), "NewProtocol": "TCP"}
-            try:
-                await self._ask(service, "DeletePortMapping", arguments)
-            except Unavailable:
-                return
-
-    async def _open_beside(self, service: Service, own: str, seconds: int) -> None:
-        port = self._beside()
-        if port:
-            try:
-                is_open = await self._map(service, own, (port, port), seconds)
-            except Unavailable:
-                return  # bulk goes over the port that is open
-            self._opened_beside = port if is_open else 0
+        arguments = {"NewRemoteHost": "", "NewExternalPort": str(outside), "NewProtocol": "TCP"}
+        with suppress(Unavailable):
+            await self._ask(service, "DeletePortMapping", arguments)
 
     async def _map(self, service: Service, own: str, ports: tuple[int, int], seconds: int) -> bool:
         """Whether the number outside was free. Raises Unavailable."""

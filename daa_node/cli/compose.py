@@ -8,7 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from errno import ENOSPC
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from daa_dag.ids import VertexId
 from daa_node import collector
 from daa_node.adapters.asked_process import base_weights
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
-from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
+from daa_node.adapters.bulk_channel import BulkChannel, NodeOf
 from daa_node.adapters.control_socket import CLIENTS_MAX, ControlSocket
 from daa_node.adapters.descriptors import FILES_MAX, Shortage, raise_limit
 from daa_node.adapters.disk_blob_store import DiskBlobStore
@@ -323,17 +323,13 @@ class _Daemon:
 
     def _make_bulk(self, node_of: NodeOf, on_fault: OnFault) -> BulkChannel:
         """The node knows who its peers are and scores them; so it says when the channel is made."""
-        listen = replace(
-            _bulk_listen(self._config), is_dialable=lambda: self._transport.doorbell.is_dialable
-        )
         self._bulk = BulkChannel(
             Local(self._made.chain_id, self._node.keys),
             self._transport,
             SystemEntropy(),
             node_of,
             on_fault,
-            listen if self._simulated.bulk_dialable else None,
-            self._shortage,
+            self._transport.bulk_door if self._simulated.bulk_dialable else None,
         )
         self._bulk.on_opened = lambda peer_id, way: self._events.emit(
             names.BULK_OPENED, peer=peer_id, way=way
@@ -344,7 +340,7 @@ class _Daemon:
         network = self._config.network
         if not network.upnp or network.announce:
             return None  # the operator says where others find us
-        return UpnpRouter(lambda: 0 if self._bulk is None else self._bulk.port)
+        return UpnpRouter()
 
     def _make_web(self) -> Web | None:
         if self._door is None:
@@ -465,14 +461,6 @@ def examples_for_volunteers(
     if job.data.kind in ("local", "dataset"):
         return None
     return lambda: open_examples(job.data, job.model, directory.trainer / "cache")
-
-
-def _bulk_listen(config: NodeConfig) -> Listen:
-    """Bulk sockets listen on the first address that libp2p does, on a port of their own."""
-    if not config.network.listen:
-        return Listen("0.0.0.0")
-    _, kind, host, _, _ = config.network.listen[0].split("/")
-    return Listen(host, kind=kind)
 
 
 async def _end_with_parent(at_once: trio.CancelScope) -> None:

@@ -12,7 +12,7 @@ from daa_consensus.bft.messages import OfferBody
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import BlobRoot, Digest, VertexId
-from daa_node.adapters.bulk_channel import BulkChannel, Listen
+from daa_node.adapters.bulk_channel import BulkChannel
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
@@ -141,7 +141,7 @@ async def hostile_member(
         entropy,
         directory.node_of,
         lambda _peer_id, _fault: None,
-        Listen("127.0.0.1"),
+        transport.bulk_door,
     )
     bulk.set_handler(BlobServer({"updates": store}, None, bool).serve, directory.is_member)
     member = HostileMember(genesis, keys, transport, store)

@@ -22,7 +22,7 @@ class Nature:
     node_id: str  # in hex, as events name it
     directory: Path
     workers: Path  # where the warm parent of workers serves
-    dialable: bool  # whether others may dial its bulk port, too
+    dialable: bool  # whether others may open sockets for bulk to it
     slowness: float = 1.0  # of its worker's processor
     full: bool = False  # its disk, from the first moment on
     liar: Liar | None = None

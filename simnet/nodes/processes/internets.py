@@ -51,7 +51,7 @@ class Internet:
         self._carrier = carrier
         self._namespaces = namespaces
         self.addresses = addresses
-        # by all others, its bulk port as well; else bulk is relayed by libp2p
+        # by all others, for bulk as well; else that goes over libp2p's streams
         self.dialable = bool(namespaces)
 
     def set_links(self, states: LinkStates) -> None:

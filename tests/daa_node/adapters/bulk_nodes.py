@@ -3,15 +3,22 @@
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 
 import trio
 import trio.testing
+from libp2p.io.abc import ReadWriteCloser
+from multiaddr import Multiaddr
 
 from daa_dag.ids import ChainId, NodeId
-from daa_node.adapters.bulk_channel import (
-    BulkChannel,
-    Listen,
-)
+from daa_node.adapters.budgets import Budgets
+from daa_node.adapters.bulk_channel import BulkChannel
+from daa_node.adapters.bulk_door import BulkDoor
+from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.doorbell import SocketDoorbell
+from daa_node.adapters.host_names import HostNames
+from daa_node.adapters.libp2p_sockets import Doorway, SocketListener
+from daa_node.adapters.waiting_room import Familiar
 from daa_node.errors import Unavailable
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.session import (
@@ -33,7 +40,8 @@ from daa_node.seams import (
 )
 
 CHAIN = ChainId(b"c" * 32)
-LOOPBACK = Listen("127.0.0.1")
+LISTENING = Multiaddr("/ip4/127.0.0.1/tcp/0")
+PLACES = 512
 
 
 class Entropy:
@@ -143,7 +151,7 @@ class PairTransport:
 class Node:
     """A bulk channel with all that it is given, and the faults it reported."""
 
-    def __init__(self, world: World, name: bytes, listen: Listen | None = LOOPBACK) -> None:
+    def __init__(self, world: World, name: bytes, listens: bool = True) -> None:
         self.keys = NodeKeys.from_seed(name)
         self.peer_id = self.keys.peer_id
         self.known: dict[PeerId, NodeId] = {}
@@ -156,10 +164,38 @@ class Node:
             Entropy(),
             self.known.get,
             lambda peer_id, fault: self.faults.append((peer_id, fault.reason)),
-            listen,
+            BulkDoor() if listens else None,
         )
+        budgets = Budgets(Familiar(), Random(1))
+        outside = HostNames(), SocketDoorbell(), self.bulk._door or BulkDoor()
+        self.doorway = Doorway(PLACES, budgets, Shortage(), *outside)
         self.members: set[PeerId] = set()
         self.bulk.set_handler(echo, self.members.__contains__)
+
+    @property
+    def port(self) -> int:
+        """That which it names to others."""
+        return int(self.transport.given_addresses[0].split("/")[4])
+
+    @port.setter
+    def port(self, port: int) -> None:
+        self.transport.given_addresses = [Address(f"/ip4/127.0.0.1/tcp/{port}/p2p/{self.peer_id}")]
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Its channel, and the listener that it shares with libp2p."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.bulk.run)
+            if self.bulk._door is not None:
+                listener = SocketListener(_hang_up, False, self.doorway)
+                listener.background_nursery = nursery
+                await listener.listen(LISTENING)
+                self.port = int(str(listener.get_addrs()[0]).split("/")[4])
+            task_status.started()
+
+
+async def _hang_up(stream: ReadWriteCloser) -> None:
+    """No libp2p is here."""
+    await stream.close()
 
 
 async def echo(stream: FrameStream) -> None:
@@ -169,17 +205,17 @@ async def echo(stream: FrameStream) -> None:
 
 @asynccontextmanager
 async def nodes(
-    bob_listen: Listen | None = LOOPBACK, handler: FrameHandler = echo
+    bob_listens: bool = True, handler: FrameHandler = echo
 ) -> AsyncIterator[tuple[Node, Node]]:
     """Alice, who cannot be dialled, and Bob; they know each other."""
     async with trio.open_nursery() as nursery:
         world = World(nursery)
-        alice, bob = Node(world, b"alice", None), Node(world, b"bob", bob_listen)
+        alice, bob = Node(world, b"alice", False), Node(world, b"bob", bob_listens)
         alice.known[bob.peer_id] = bob.keys.node_id
         bob.known[alice.peer_id] = alice.keys.node_id
         bob.bulk.set_handler(handler, bob.members.__contains__)
-        await nursery.start(alice.bulk.run)
-        await nursery.start(bob.bulk.run)
+        await nursery.start(alice.run)
+        await nursery.start(bob.run)
         yield alice, bob
         nursery.cancel_scope.cancel()
 

@@ -15,9 +15,10 @@ from daa_node.adapters import bulk_dialer, bulk_places
 from daa_node.adapters.bulk_channel import (
     HANDSHAKE_TIMEOUT_S,
     PREFACE_TIMEOUT_S,
-    UNPROVEN_SOCKETS_MAX,
-    Listen,
 )
+from daa_node.adapters.bulk_door import FIRST_BYTE
+from daa_node.adapters.bulk_sockets import read_up_to
+from daa_node.adapters.libp2p_sockets import ARRIVING_MAX
 from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.frames import HEADER_BYTES
@@ -156,7 +157,7 @@ async def test_frames_reflected_to_their_sender_do_not_open() -> None:
 
 
 async def test_without_a_listener_the_same_frames_run_over_the_control_stream() -> None:
-    async with nodes(bob_listen=None) as (alice, bob):
+    async with nodes(bob_listens=False) as (alice, bob):
         bob.members |= {alice.peer_id}
         stream = await alice.bulk.open(bob.peer_id)
         assert isinstance(stream, SealedStream)
@@ -175,7 +176,7 @@ async def test_a_port_that_refuses_is_relayed_at_once_and_not_dialled_again_for_
     async with nodes() as (alice, bob):
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
-            bob.bulk._port = closed.getsockname()[1]
+            bob.port = closed.getsockname()[1]
         started_s = trio.current_time()
         stream = await alice.bulk.open(bob.peer_id)
         assert trio.current_time() - started_s < 15.0
@@ -204,7 +205,7 @@ async def test_a_port_that_swallows_everything_is_relayed_after_two_seconds() ->
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen()
-            bob.bulk._port = silent.getsockname()[1]
+            bob.port = silent.getsockname()[1]
             started_s = trio.current_time()
             stream = await alice.bulk.open(bob.peer_id)
         assert 1.9 < trio.current_time() - started_s < HANDSHAKE_TIMEOUT_S
@@ -214,12 +215,12 @@ async def test_a_port_that_swallows_everything_is_relayed_after_two_seconds() ->
 
 async def test_a_stranger_at_the_named_port_is_not_taken_for_the_peer() -> None:
     async def stranger(stream: trio.SocketStream) -> None:
-        await stream.receive_some(64)
+        await read_up_to(stream, 65)
         await stream.send_all(bytes(32))
 
     async with nodes() as (alice, bob), trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, stranger, 0)
-        bob.bulk._port = listeners[0].socket.getsockname()[1]
+        bob.port = listeners[0].socket.getsockname()[1]
         stream = await alice.bulk.open(bob.peer_id)
         assert isinstance(stream, SealedStream)
         assert isinstance(stream._pipe, RelayPipe)
@@ -227,7 +228,7 @@ async def test_a_stranger_at_the_named_port_is_not_taken_for_the_peer() -> None:
 
 
 async def dial(bob: Node, preface: bytes) -> tuple[trio.SocketStream, bytes]:
-    stream = await trio.open_tcp_stream("127.0.0.1", bob.bulk.port)
+    stream = await trio.open_tcp_stream("127.0.0.1", bob.port)
     try:
         await stream.send_all(preface)
         return stream, bytes(await stream.receive_some(32))
@@ -239,9 +240,9 @@ async def test_a_replayed_token_opens_nothing() -> None:
     async with nodes() as (alice, bob):
         _, keys = await raw_handshake(alice, bob)
         # the handshake above waits for its socket; a token already used is dead even so
-        first, welcome = await dial(bob, keys.token + keys.dial_proof())
+        first, welcome = await dial(bob, FIRST_BYTE + keys.token + keys.dial_proof())
         assert welcome == keys.welcome_proof()
-        second, nothing = await dial(bob, keys.token + keys.dial_proof())
+        second, nothing = await dial(bob, FIRST_BYTE + keys.token + keys.dial_proof())
         assert nothing == b""
         await first.aclose()
         await second.aclose()
@@ -251,7 +252,7 @@ async def test_a_token_spent_on_a_socket_cannot_be_relayed_too() -> None:
     """Two paths under one key would use every counter twice."""
     async with nodes() as (alice, bob):
         control, keys = await raw_handshake(alice, bob)
-        first, welcome = await dial(bob, keys.token + keys.dial_proof())
+        first, welcome = await dial(bob, FIRST_BYTE + keys.token + keys.dial_proof())
         assert welcome == keys.welcome_proof()
         await write_message(control, b"relay")
         assert await control.receive_some(1) == b""
@@ -275,6 +276,7 @@ async def test_a_session_over_a_socket_takes_one_place_and_no_stream() -> None:
         await stream.send_frame(b"words")
         assert await stream.receive_frame() == b"words"
         assert bob.bulk._places.held_by(alice.peer_id) == 1
+        assert not len(bob.doorway.arrivals)  # nobody who arrives drives it out
         await stream.aclose()
 
 
@@ -285,7 +287,7 @@ async def test_a_token_spent_on_the_relay_opens_no_socket() -> None:
         stream = SealedStream(RelayPipe(control), keys)
         await stream.send_frame(b"words")
         assert await stream.receive_frame() == b"words"
-        _, nothing = await dial(bob, keys.token + keys.dial_proof())
+        _, nothing = await dial(bob, FIRST_BYTE + keys.token + keys.dial_proof())
         assert nothing == b""
 
 
@@ -331,21 +333,24 @@ async def test_handshakes_are_counted_by_the_minute() -> None:
 
 async def test_while_no_session_is_expected_every_socket_is_closed_at_once() -> None:
     async with nodes() as (_, bob):
-        stream = await trio.open_tcp_stream("127.0.0.1", bob.bulk.port)
         with trio.fail_after(0.9 * PREFACE_TIMEOUT_S):
-            assert await stream.receive_some(1) == b""
+            _, nothing = await dial(bob, FIRST_BYTE)
+        assert nothing == b""
 
 
 async def test_a_flood_of_silent_and_garbage_sockets_grows_nothing_and_blocks_nobody() -> None:
     async with nodes() as (alice, bob):
         _, keys = await raw_handshake(alice, bob)  # so that sockets are let in at all
-        flood = [await trio.open_tcp_stream("127.0.0.1", bob.bulk.port) for _ in range(300)]
+        flood = [await trio.open_tcp_stream("127.0.0.1", bob.port) for _ in range(300)]
         for stream in flood[::3]:
             with suppress(trio.BrokenResourceError):
-                await stream.send_all(os.urandom(200))
-        await until(lambda: len(bob.bulk._unproven) > UNPROVEN_SOCKETS_MAX // 2)
+                await stream.send_all(FIRST_BYTE + os.urandom(200))
+        for stream in flood[1::3]:
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(FIRST_BYTE)
+        await until(lambda: len(bob.doorway.arrivals) > ARRIVING_MAX // 2)
         await trio.sleep(0.2)  # everything that the kernel queued is accepted by now
-        assert len(bob.bulk._unproven) <= UNPROVEN_SOCKETS_MAX
+        assert len(bob.doorway.arrivals) <= ARRIVING_MAX
         with trio.fail_after(0.9 * PREFACE_TIMEOUT_S):
             session = await alice.bulk.open(bob.peer_id)
             await session.send_frame(b"words")
@@ -355,31 +360,32 @@ async def test_a_flood_of_silent_and_garbage_sockets_grows_nothing_and_blocks_no
         assert bob.faults == []
         for stream in flood:
             await trio.aclose_forcefully(stream)
-        await until(lambda: not len(bob.bulk._unproven))
+        await until(lambda: not len(bob.doorway.arrivals))
 
 
 async def test_a_socket_that_is_reset_before_it_is_looked_at_ends_itself_alone() -> None:
     async with nodes() as (alice, bob):
         control, _ = await raw_handshake(alice, bob)  # so that sockets are let in at all
         for _ in range(20):
-            with socket.create_connection(("127.0.0.1", bob.bulk.port)) as caller:
+            with socket.create_connection(("127.0.0.1", bob.port)) as caller:
                 caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await trio.sleep(0.2)
         await (await alice.bulk.open(bob.peer_id)).aclose()
         await control.aclose()
 
 
-async def test_a_silent_socket_is_closed_after_five_seconds(
+async def test_a_socket_without_a_token_is_closed_after_five_seconds(
     mock_clock: trio.testing.MockClock,
 ) -> None:
     mock_clock.autojump_threshold = 0.05
     async with nodes() as (alice, bob):
         control, _ = await raw_handshake(alice, bob)
-        stream = await trio.open_tcp_stream("127.0.0.1", bob.bulk.port)
+        stream = await trio.open_tcp_stream("127.0.0.1", bob.port)
+        await stream.send_all(FIRST_BYTE)
         started_s = trio.current_time()
         assert await stream.receive_some(1) == b""
         assert trio.current_time() - started_s == pytest.approx(PREFACE_TIMEOUT_S)
-        assert not len(bob.bulk._unproven)
+        await until(lambda: not len(bob.doorway.arrivals))
         await control.aclose()
 
 
@@ -421,14 +427,15 @@ async def test_a_cancelled_frame_ends_the_session_instead_of_garbling_it() -> No
 
 async def test_addresses_name_where_to_dial_and_names_are_never_resolved() -> None:
     async with trio.open_nursery() as nursery:
-        bob = Node(World(nursery), b"bob", Listen("0.0.0.0"))
-        bob.bulk._port = 7
+        bob = Node(World(nursery), b"bob")
         bob.transport.given_addresses = [
             Address(text)
             for text in (
                 "/ip4/10.0.0.1/tcp/4001/p2p/12D3",
                 "/ip4/10.0.0.1/tcp/4001/ws/p2p/12D3",
+                "/ip4/10.0.0.1/tcp/14001/p2p/12D3",  # a router's, which leads to that
                 "/ip6/fd00::1/tcp/4001",
+                "/ip4/10.0.0.2/tcp/443/ws",  # a proxy may stand there
                 "/ip4/0.0.0.0/tcp/4001",
                 "/dns4/example.org/tcp/4001",
                 "/ip4/10.9.9.9/tcp/4001/p2p/12D3/p2p-circuit",
@@ -436,16 +443,21 @@ async def test_addresses_name_where_to_dial_and_names_are_never_resolved() -> No
                 "",
             )
         ]
-        assert bob.bulk._endpoints() == (Endpoint("10.0.0.1", 7), Endpoint("fd00::1", 7))
+        assert bob.bulk._endpoints() == (
+            Endpoint("10.0.0.1", 4001),
+            Endpoint("10.0.0.1", 14001),
+            Endpoint("fd00::1", 4001),
+        )
         assert not is_host("localhost")
         nursery.cancel_scope.cancel()
 
 
-async def test_a_taken_port_is_an_error_at_start() -> None:
-    async with nodes() as (_, bob), trio.open_nursery() as nursery:
-        taken = Node(World(nursery), b"carol", Listen("127.0.0.1", bob.bulk.port))
-        with pytest.raises(OSError, match="in use"):
-            await taken.bulk.run()
+async def test_who_cannot_be_dialled_names_no_endpoint() -> None:
+    async with nodes() as (_, bob):
+        assert bob.bulk._door is not None
+        assert bob.bulk._endpoints() == (Endpoint("127.0.0.1", bob.port),)
+        bob.bulk._door.is_dialable = lambda: False
+        assert bob.bulk._endpoints() == ()
 
 
 Misbehaviour = Callable[[ByteStream, Responder], Awaitable[None]]

@@ -10,6 +10,8 @@ import pytest
 import trio
 
 from daa_node.adapters.bulk_channel import RELAY, WORD_BYTES_MAX
+from daa_node.adapters.bulk_door import FIRST_BYTE
+from daa_node.adapters.bulk_sockets import read_up_to
 from daa_node.adapters.sealed_stream import Pipe, RelayPipe, SealedStream, SocketPipe
 from daa_node.errors import Unavailable
 from daa_node.identity.session import (
@@ -24,7 +26,7 @@ from daa_node.seams import ByteStream, FrameStream, PeerId
 from daa_node.wire.framing import read_message, read_message_or_end, write_message
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
-from tests.daa_node.adapters.bulk_nodes import LOOPBACK, Node, World, nodes, until
+from tests.daa_node.adapters.bulk_nodes import Node, World, nodes, until
 
 
 @asynccontextmanager
@@ -32,12 +34,12 @@ async def router() -> AsyncIterator[tuple[Node, Node]]:
     """Alice, who listens, and Bob behind a router, who does not."""
     async with trio.open_nursery() as nursery:
         world = World(nursery)
-        alice, bob = Node(world, b"alice", LOOPBACK), Node(world, b"bob", None)
+        alice, bob = Node(world, b"alice"), Node(world, b"bob", False)
         alice.known[bob.peer_id] = bob.keys.node_id
         bob.known[alice.peer_id] = alice.keys.node_id
         bob.members.add(alice.peer_id)
-        await nursery.start(alice.bulk.run)
-        await nursery.start(bob.bulk.run)
+        await nursery.start(alice.run)
+        await nursery.start(bob.run)
         yield alice, bob
         nursery.cancel_scope.cancel()
 
@@ -96,10 +98,7 @@ async def test_where_the_peer_cannot_dial_us_the_frames_run_over_the_stream() ->
     async with router() as (alice, bob):
         with trio.socket.socket() as taken:
             await taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]  # nobody listens
-            alice.bulk._endpoints = lambda: (  # type: ignore[method-assign]
-                Endpoint("127.0.0.1", port),
-            )
+            alice.port = taken.getsockname()[1]  # nobody listens
             stream = await alice.bulk.open(bob.peer_id)
             assert isinstance(pipe_of(stream), RelayPipe)
             await echoes_small(stream)
@@ -125,7 +124,7 @@ async def test_a_listener_without_the_session_is_not_taken_for_the_initiator() -
         seen = []
 
         async def stranger(stream: trio.SocketStream) -> None:
-            seen.append(await stream.receive_some(64))
+            seen.append(await read_up_to(stream, 65))
             await stream.send_all(bytes(32))
 
         async with trio.open_nursery() as nursery:
@@ -134,7 +133,7 @@ async def test_a_listener_without_the_session_is_not_taken_for_the_initiator() -
             await write_message(control, dial_word((Endpoint("127.0.0.1", port),)))
             assert await read_message(control, WORD_BYTES_MAX) == RELAY
             nursery.cancel_scope.cancel()
-        assert seen == [keys.token + keys.dial_proof()]
+        assert seen == [FIRST_BYTE + keys.token + keys.dial_proof()]
 
 
 @pytest.mark.parametrize("word", [b"nonsense", dial_word(()), b""])
@@ -155,8 +154,8 @@ async def test_a_socket_that_comes_when_nobody_waits_any_more_is_closed() -> Non
     async with router() as (alice, bob):
         control, keys = await handshake(alice, bob)
         alice.bulk._tokens.issue(replace(keys, endpoints=()), bob.peer_id, trio.current_time())
-        late = await trio.open_tcp_stream("127.0.0.1", alice.bulk.port)
-        await late.send_all(keys.token + keys.dial_proof())
+        late = await trio.open_tcp_stream("127.0.0.1", alice.port)
+        await late.send_all(FIRST_BYTE + keys.token + keys.dial_proof())
         with trio.fail_after(30):
             while await late.receive_some(64):
                 pass
@@ -200,10 +199,7 @@ async def test_one_that_answers_a_session_has_nobody_in_our_own_network_dialled(
     async with nodes() as (alice, bob), trio.open_nursery() as nursery:
         alice.transport.network_of = lambda peer_id: "8.8.4.4"  # type: ignore[method-assign]
         listeners = await nursery.start(partial(trio.serve_tcp, bystander, 0, host="127.0.0.1"))
-        port = listeners[0].socket.getsockname()[1]
-        bob.bulk._endpoints = lambda: (  # type: ignore[method-assign]
-            Endpoint("127.0.0.1", port),
-        )
+        bob.port = listeners[0].socket.getsockname()[1]
         stream = await alice.bulk.open(bob.peer_id)
         assert isinstance(pipe_of(stream), RelayPipe)
         await echoes_small(stream)

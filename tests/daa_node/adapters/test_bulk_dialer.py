@@ -10,6 +10,7 @@ import trio.testing
 
 from daa_node.adapters import bulk_dialer
 from daa_node.adapters.bulk_dialer import UNDIALABLE_FOR_S, EndpointDialer, near
+from daa_node.adapters.bulk_door import FIRST_BYTE
 from daa_node.adapters.bulk_sockets import read_up_to
 from daa_node.identity.session import (
     KEY_BYTES,
@@ -29,7 +30,7 @@ PEER = PeerId("peer")
 def agreed(nursery: trio.Nursery, port: int) -> SessionKeys:
     """The keys of a session with somebody who names this port."""
     world = World(nursery)
-    alice, bob = Node(world, b"alice", None), Node(world, b"bob", None)
+    alice, bob = Node(world, b"alice", False), Node(world, b"bob", False)
     ours = Initiator(alice.local, Remote(bob.keys.node_id, bob.peer_id), os.urandom(32))
     remote = Remote(alice.keys.node_id, alice.peer_id)
     theirs = Responder(bob.local, remote, os.urandom(32), ())
@@ -53,7 +54,7 @@ async def test_who_could_not_be_dialled_is_dialled_again_after_a_minute_and_not_
         async def answer(stream: trio.SocketStream) -> None:
             nonlocal calls
             calls += 1
-            await read_up_to(stream, KEY_BYTES + PROOF_BYTES)
+            await read_up_to(stream, len(FIRST_BYTE) + KEY_BYTES + PROOF_BYTES)
             await stream.send_all(keys.welcome_proof())
 
         assert await dialer.dial(PEER, keys) is None

@@ -6,7 +6,8 @@ import pytest
 import trio
 
 from daa_dag.ids import ChainId, NodeId
-from daa_node.adapters.bulk_channel import BulkChannel, Listen
+from daa_node.adapters.bulk_channel import BulkChannel
+from daa_node.adapters.bulk_dialer import EndpointDialer
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe
 from daa_node.errors import PeerFault
@@ -31,10 +32,14 @@ def accuse(peer_id: PeerId, fault: PeerFault) -> None:
     raise AssertionError(f"{peer_id}: {fault}")
 
 
-def node(keys: NodeKeys, listen: Listen | None) -> tuple[Libp2pTransport, BulkChannel]:
-    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
+def node(
+    keys: NodeKeys, listen: str | None, websocket: bool = True
+) -> tuple[Libp2pTransport, BulkChannel]:
+    """One that listens there; without it on loopback, where no bulk is let in."""
+    config = NetworkConfig(listen=(listen or "127.0.0.1:0",), websocket=websocket)
     transport = Libp2pTransport(keys.ed25519_seed, "bulk-test", config)
-    channel = BulkChannel(Local(CHAIN, keys), transport, Entropy(), KNOWN.get, accuse, listen)
+    door = None if listen is None else transport.bulk_door
+    channel = BulkChannel(Local(CHAIN, keys), transport, Entropy(), KNOWN.get, accuse, door)
     return transport, channel
 
 
@@ -47,15 +52,15 @@ async def pour(stream: FrameStream) -> None:
 @pytest.mark.parametrize(
     ("listen", "ours", "pipe", "way"),
     [
-        (Listen("0.0.0.0"), None, SocketPipe, "dialled"),
-        (Listen("localhost", kind="dns4"), None, SocketPipe, "dialled"),
-        (None, Listen("0.0.0.0"), SocketPipe, "dialled_by_peer"),
+        ("127.0.0.1:0", None, SocketPipe, "dialled"),
+        ("/dns4/localhost/tcp/0", None, SocketPipe, "dialled"),
+        (None, "127.0.0.1:0", SocketPipe, "dialled_by_peer"),
         (None, None, RelayPipe, "over_stream"),
     ],
 )
 async def test_frames_cross_and_a_slow_reader_loses_none(
-    listen: Listen | None,
-    ours: Listen | None,
+    listen: str | None,
+    ours: str | None,
     pipe: type[SocketPipe] | type[RelayPipe],
     way: str,
 ) -> None:
@@ -81,4 +86,42 @@ async def test_frames_cross_and_a_slow_reader_loses_none(
             for _ in range(FRAMES):
                 assert await stream.receive_frame() == words * (FRAME_BYTES_MAX // 1024)
             await stream.aclose()
+        nursery.cancel_scope.cancel()
+
+
+def behind_a_firewall(*channels: BulkChannel, lets_in: set[int]) -> None:
+    """What they dial elsewhere is dropped."""
+
+    async def connect(host: str, port: int) -> trio.SocketStream:
+        if port not in lets_in:
+            await trio.sleep_forever()
+        return await trio.open_tcp_stream(host, port)
+
+    for channel in channels:
+        channel._dialer = EndpointDialer(connect)
+
+
+@pytest.mark.parametrize("websocket", [True, False])
+async def test_one_open_port_is_enough_for_bulk_both_ways(websocket: bool) -> None:
+    """Of a validator's firewall; the trainer at home cannot be dialled at all."""
+    at_home, trainer = node(ALICE, None)
+    in_a_cloud, validator = node(BOB, "127.0.0.1:0", websocket)
+    for channel in (trainer, validator):
+        channel.set_handler(pour, lambda _peer_id: True)
+    ways: list[str] = []
+    trainer.on_opened = validator.on_opened = lambda _peer_id, way: ways.append(way)
+    async with trio.open_nursery() as nursery:
+        for runs in (at_home.run, in_a_cloud.run, trainer.run, validator.run):
+            await nursery.start(runs)
+        (port,) = {int(address.split("/")[4]) for address in in_a_cloud.addresses()}
+        behind_a_firewall(trainer, validator, lets_in={port})
+        with trio.fail_after(30):
+            await at_home.dial(in_a_cloud.addresses()[0])
+            for reader, source in ((trainer, BOB), (validator, ALICE)):
+                stream = await reader.open(source.peer_id)
+                await stream.send_frame(bytes(1024))
+                for _ in range(FRAMES):
+                    assert await stream.receive_frame() is not None
+                await stream.aclose()
+        assert ways == ["dialled", "dialled_by_peer"]
         nursery.cancel_scope.cancel()

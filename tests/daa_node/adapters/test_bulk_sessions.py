@@ -61,11 +61,11 @@ async def test_few_peers_with_all_sessions_keep_nobody_else_out() -> None:
         world = World(nursery)
         bob = Node(world, b"bob")
         bob.bulk._places._sessions_max = 2 * SESSIONS_PER_PEER_MAX
-        greedy, modest = [Node(world, b"%d" % n, None) for n in range(2)], Node(world, b"m", None)
+        greedy, modest = [Node(world, b"%d" % n, False) for n in range(2)], Node(world, b"m", False)
         for node in (bob, *greedy, modest):
             node.known[bob.peer_id] = bob.keys.node_id
             bob.known[node.peer_id] = node.keys.node_id
-            await nursery.start(node.bulk.run)
+            await nursery.start(node.run)
         streams = []
         for node in greedy * SESSIONS_PER_PEER_MAX:
             streams.append(await node.bulk.open(bob.peer_id))
@@ -87,11 +87,11 @@ async def test_members_give_way_to_members_only() -> None:
         world = World(nursery)
         bob = Node(world, b"bob")
         bob.bulk._places._sessions_max = SESSIONS_PER_PEER_MAX + 1
-        member, guest, late = (Node(world, b"%d" % n, None) for n in range(3))
+        member, guest, late = (Node(world, b"%d" % n, False) for n in range(3))
         for node in (bob, member, guest, late):
             node.known[bob.peer_id] = bob.keys.node_id
             bob.known[node.peer_id] = node.keys.node_id
-            await nursery.start(node.bulk.run)
+            await nursery.start(node.run)
         bob.members |= {member.peer_id}
         streams = []
         for node in [*[member] * (SESSIONS_PER_PEER_MAX - 1), guest, guest]:

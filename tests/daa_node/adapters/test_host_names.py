@@ -13,14 +13,11 @@ import trio
 import trio.testing
 
 from daa_node.adapters import host_names, libp2p_transport
-from daa_node.adapters.bulk_channel import Listen
 from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.errors import Unavailable, UserError
-from daa_node.identity.session import Endpoint
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import Address
-from tests.daa_node.adapters.bulk_nodes import Node, World
 from tests.daa_node.adapters.lone_transport import transport
 
 HERE = "node.example"
@@ -195,13 +192,8 @@ async def test_a_node_listens_where_its_name_is_of_this_host() -> None:
     async with (
         resolving(node_example=("192.0.2.7", "127.0.0.1")),
         transport(2, listen=(f"{HERE}:0",)) as own,
-        trio.open_nursery() as nursery,
     ):
         assert [address.split("/")[2] for address in own.addresses()] == ["127.0.0.1"]
-        bulk = Node(World(nursery), b"bob", Listen(HERE, kind="dns")).bulk
-        await nursery.start(bulk.run)
-        assert bulk._endpoints() == (Endpoint("127.0.0.1", bulk.port),)
-        nursery.cancel_scope.cancel()
 
 
 async def test_of_the_numbers_of_a_name_one_that_is_taken_stops_the_start() -> None:

@@ -83,14 +83,14 @@ class Siege:
         return any(self.victim.known[peer_id] == node_id for peer_id in self.victim.members)
 
     async def joined(self, name: bytes) -> Node:
-        node = Node(self._world, name, None)
+        node = Node(self._world, name, False)
         node.known[self.victim.peer_id] = self.victim.keys.node_id
         self.victim.known[node.peer_id] = node.keys.node_id
-        await self._nursery.start(node.bulk.run)
+        await self._nursery.start(node.run)
         return node
 
     async def begin(self) -> None:
-        await self._nursery.start(self.victim.bulk.run)
+        await self._nursery.start(self.victim.run)
         for number in range(GUESTS):
             guest = await self.joined(b"guest %d" % number)
             for _ in range(SESSIONS_OF_A_GUEST):
@@ -121,7 +121,7 @@ async def held_bytes(scene: Siege, seconds: float) -> tuple[int, int]:
     for _ in range(round(10 * seconds)):
         await trio.sleep(0.1)
         ours = max(ours, tracemalloc.get_traced_memory()[0])
-        kernel = max(kernel, unsent_bytes(scene.victim.bulk.port))
+        kernel = max(kernel, unsent_bytes(scene.victim.port))
     return ours, kernel
 
 

@@ -14,7 +14,6 @@ from daa_node.wire.upnp_messages import PERMANENT_ONLY
 from simnet.nodes.processes.router_face import RouterFace, answer_searches
 
 OWN, OUTSIDE = "127.0.0.1", "203.0.113.9"
-BESIDE = 5555
 
 
 class Box:
@@ -43,7 +42,7 @@ def router(box: Box) -> Iterator[tuple[RouterFace, UpnpRouter]]:
         threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in threads:
             thread.start()
-        yield face, UpnpRouter(lambda: BESIDE, door.getsockname())
+        yield face, UpnpRouter(door.getsockname())
         face.shutdown()
         face.server_close()
 
@@ -54,12 +53,12 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upnp_router, "SEARCH_S", 1.0)
 
 
-async def test_a_port_and_the_one_beside_it_are_opened_refreshed_and_closed() -> None:
+async def test_a_port_is_opened_refreshed_and_closed() -> None:
     box = Box()
     with router(box) as (face, ours):
         for _ in range(2):
             assert await ours.open_port(4001, 3600) == (OUTSIDE, 4001)
-        assert box.open == {4001: (4001, 3600), BESIDE: (BESIDE, 3600)}
+        assert box.open == {4001: (4001, 3600)}
         told = dict(face.asked)["AddPortMapping"]
         assert (told["NewInternalClient"], told["NewProtocol"]) == (OWN, "TCP")
         await ours.close_port(4001)
@@ -68,7 +67,7 @@ async def test_a_port_and_the_one_beside_it_are_opened_refreshed_and_closed() ->
 
 async def test_a_number_that_another_has_is_passed_over_a_few_times() -> None:
     box = Box()
-    box.of_others = {4001, 4002, BESIDE}
+    box.of_others = {4001, 4002}
     with router(box) as (_, ours):
         assert await ours.open_port(4001, 3600) == (OUTSIDE, 4003)
         assert box.open == {4003: (4001, 3600)}
@@ -81,15 +80,10 @@ async def test_what_another_of_the_home_has_opened_is_neither_taken_nor_closed()
     box = Box()
     box.of_others = {4001, 4002, 4003}
     with router(box) as (face, ours):
-        ours._beside = lambda: 4002
         assert await ours.open_port(4001, 3600) == (OUTSIDE, 4004)
         await ours.close_port(4004)
         closed = [told["NewExternalPort"] for action, told in face.asked if "Delete" in action]
         assert closed == ["4004"]
-        # our own port takes no number from the one beside it, which would take it back
-        box.of_others = {4001}
-        assert await ours.open_port(4001, 3600) == (OUTSIDE, 4003)
-        assert box.open == {4003: (4001, 3600), 4002: (4002, 3600)}
 
 
 async def test_a_router_that_knows_no_lease_gets_none() -> None:
