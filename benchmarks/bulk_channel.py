@@ -111,9 +111,6 @@ class ControlTransport:
     def addresses(self) -> list[str]:
         return [f"/ip4/127.0.0.1/tcp/{self.bulk_port}"]
 
-    def network_of(self, peer_id: PeerId) -> str:
-        return "127.0.0.1"
-
 
 def keys_of(number: int) -> NodeKeys:
     return NodeKeys.from_seed(b"bench %d" % number)
@@ -143,6 +140,7 @@ class Node:
             Entropy(),
             known.get,
             accuse,
+            lambda _peer: "127.0.0.1",
             self._door,
         )
 

@@ -35,7 +35,7 @@ import trio
 
 from daa_dag.ids import NodeId
 from daa_node.adapters.bulk_arrivals import Arrivals
-from daa_node.adapters.bulk_dialer import EndpointDialer, near
+from daa_node.adapters.bulk_dialer import EndpointDialer, at_its_own, near
 from daa_node.adapters.bulk_door import FIRST_BYTE, BulkDoor
 from daa_node.adapters.bulk_places import SESSIONS_MAX, SessionPlaces
 from daa_node.adapters.bulk_sockets import endpoint_of, read_up_to, tune
@@ -46,7 +46,6 @@ from daa_node.adapters.sealed_stream import (
     SocketPipe,
     close_quietly,
 )
-from daa_node.adapters.waiting_room import network_of
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.session import (
     ENDPOINTS_MAX,
@@ -77,13 +76,13 @@ from daa_node.seams import (
 )
 from daa_node.wire.blob_messages import BLOB_REQUEST_BYTES_MAX
 from daa_node.wire.framing import read_message_or_end, write_message
-from daa_node.wire.hosts import is_host
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
 
 # whom we opened a session with, and how its frames go: "dialled", "dialled_by_peer", "over_stream"
 OnOpened = Callable[[PeerId, str], None]
 NodeOf = Callable[[PeerId], NodeId | None]  # whom the peer's record, or its hello, proved it to be
+HostOf = Callable[[PeerId], str]  # where its connection comes from, see seams.Doorbell
 
 RELAY = b"relay"
 WORD_BYTES_MAX = 1024  # eight endpoints
@@ -108,6 +107,7 @@ class BulkChannel:
         entropy: Entropy,
         node_of: NodeOf,
         on_fault: OnFault,
+        host_of: HostOf,
         door: BulkDoor | None,
     ) -> None:
         """`door` None: we cannot be dialled, peers' sessions with us are relayed."""
@@ -116,6 +116,7 @@ class BulkChannel:
         self._entropy = entropy
         self._node_of = node_of
         self._on_fault = on_fault
+        self._host_of = host_of
         self._door = door
         self.on_opened: OnOpened = lambda _peer_id, _way: None
         self._handler: FrameHandler | None = None
@@ -148,7 +149,7 @@ class BulkChannel:
         try:
             with _in_time("open a session"):
                 keys = await self._agree(control, remote)
-            named = near(keys.endpoints, self._transport.network_of(peer_id))
+            named = near(keys.endpoints, self._seen_at(peer_id))
             stream = await self._dialer.dial(peer_id, replace(keys, endpoints=named))
             way = "dialled"
             if stream is None:
@@ -257,9 +258,8 @@ class BulkChannel:
         named = endpoints_of_word(word)
         if not self._is_member(peer_id):
             return None
-        where = self._transport.network_of(peer_id)
-        near = [e for e in named if is_host(e.host) and network_of(e.host) == where]
-        return await self._dialer.dial(peer_id, replace(keys, endpoints=tuple(near)))
+        own = at_its_own(named, self._seen_at(peer_id))
+        return await self._dialer.dial(peer_id, replace(keys, endpoints=own))
 
     async def _on_socket(self, stream: trio.SocketStream, prove: Callable[[], None]) -> None:
         """A socket from anyone at all: 65 bytes decide."""
@@ -309,6 +309,12 @@ class BulkChannel:
             pass  # the peer left
         finally:
             await stream.aclose()
+
+    def _seen_at(self, peer_id: PeerId) -> str | None:
+        """None of a peer that a relay brings."""
+        with suppress(Unavailable):
+            return self._host_of(peer_id)
+        return None
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         if self._door is None or not self._door.is_dialable():

@@ -7,6 +7,7 @@ first byte, token, proof  -->
 import hmac
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
 import trio
 
@@ -15,7 +16,7 @@ from daa_node.adapters.bulk_sockets import read_up_to, tune
 from daa_node.adapters.sealed_stream import close_quietly
 from daa_node.adapters.simultaneous_open import is_in_reach
 from daa_node.adapters.waiting_room import network_of
-from daa_node.identity.session import PROOF_BYTES, Endpoint, SessionKeys
+from daa_node.identity.session import PROOF_BYTES, WHERE_SEEN, Endpoint, SessionKeys
 from daa_node.seams import PeerId
 from daa_node.wire.hosts import is_host
 
@@ -27,21 +28,32 @@ UNDIALABLE_MAX = 1024
 OTHER_PORT_LEAST = 1024  # at an address that we do not see the peer at: no host's own services
 
 
-def near(endpoints: Iterable[Endpoint], where: str) -> tuple[Endpoint, ...]:
+def near(endpoints: Iterable[Endpoint], seen_at: str | None) -> tuple[Endpoint, ...]:
     """Of those that a peer names, where it may have us dial: it could look for others' open ports.
 
-    Where its connection with us comes from (`where`, see Transport.network_of), or at another
-    address of that kind: a peer on the internet names nobody in our own network, nor on our host.
+    Where its connection with us comes from (`seen_at`, None through a relay), or at another address
+    of that kind: a peer on the internet names nobody in our own network, nor on our host.
     """
     return tuple(
         each
-        for each in endpoints
-        if is_host(each.host)
-        and (
-            network_of(each.host) == where
-            or (each.port >= OTHER_PORT_LEAST and is_in_reach(each.host, where.split("/")[0]))
-        )
+        for each in _placed(endpoints, seen_at)
+        if network_of(each.host) == network_of(seen_at)
+        or (each.port >= OTHER_PORT_LEAST and is_in_reach(each.host, seen_at or ""))
     )
+
+
+def at_its_own(endpoints: Iterable[Endpoint], seen_at: str | None) -> tuple[Endpoint, ...]:
+    """Of those that a peer names, which are where its connection with us comes from."""
+    placed = _placed(endpoints, seen_at)
+    return tuple(each for each in placed if network_of(each.host) == network_of(seen_at))
+
+
+def _placed(endpoints: Iterable[Endpoint], seen_at: str | None) -> list[Endpoint]:
+    """By number: who announces a name alone leaves it to us to see where that has led."""
+    if seen_at is None:
+        return []
+    placed = [replace(e, host=seen_at) if e.host == WHERE_SEEN else e for e in endpoints]
+    return [each for each in placed if is_host(each.host)]
 
 
 Connect = Callable[[str, int], Awaitable[trio.SocketStream]]  # raises OSError

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import trio
 
-from daa_node.identity.session import Endpoint
+from daa_node.identity.session import WHERE_SEEN, Endpoint
+from daa_node.network.config import HOST_KINDS
 from daa_node.wire.hosts import is_host
 
 # Unsent bytes that the kernel holds before it calls a socket writable again: trio's 16 KiB would
@@ -53,14 +54,17 @@ async def read_up_to(stream: trio.SocketStream, size_bytes: int) -> bytes:
 
 
 def endpoint_of(address: str) -> Endpoint | None:
-    """Of a multiaddr; None for a name, a relay, an unspecified address, or another than plain TCP.
+    """Of a multiaddr; None for a relay, an unspecified address, or another than plain TCP.
 
-    Who announces a WebSocket alone may have a proxy there that lets nothing else through.
+    Of a name it is where the peer sees us, as nobody looks up names that others tell. Who announces
+    a WebSocket alone may have a proxy there that lets nothing else through.
     """
     parts = address.split("/")
     is_plain = len(parts) == 5 or (len(parts) == 7 and parts[5] == "p2p")
-    if not is_plain or parts[1] not in ("ip4", "ip6") or parts[3] != "tcp":
+    if not is_plain or parts[1] not in HOST_KINDS or parts[3] != "tcp":
         return None
+    if parts[1] not in ("ip4", "ip6"):
+        return Endpoint(WHERE_SEEN, int(parts[4]))
     if not is_host(parts[2]) or ipaddress.ip_address(parts[2]).is_unspecified:
         return None
     return Endpoint(parts[2], int(parts[4]))

@@ -329,6 +329,7 @@ class _Daemon:
             SystemEntropy(),
             node_of,
             on_fault,
+            self._transport.doorbell.host_of,
             self._transport.bulk_door if self._simulated.bulk_dialable else None,
         )
         self._bulk.on_opened = lambda peer_id, way: self._events.emit(

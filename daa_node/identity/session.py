@@ -56,11 +56,12 @@ TEXT_BYTES_MAX = 64
 ENDPOINTS_MAX = 8
 REASON_CHARACTERS_MAX = 200
 HOST_BYTES_MAX = 64  # an IPv6 address in text has at most 45
+WHERE_SEEN = "0.0.0.0"  # a side's host, of which it knows no number: where the other one sees it
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a side listens for sockets: an IP address in text, and a port."""
+    """Where a side listens for sockets: an IP address in text, or WHERE_SEEN, and a port."""
 
     host: str
     port: int

@@ -141,6 +141,7 @@ async def hostile_member(
         entropy,
         directory.node_of,
         lambda _peer_id, _fault: None,
+        transport.doorbell.host_of,
         transport.bulk_door,
     )
     bulk.set_handler(BlobServer({"updates": store}, None, bool).serve, directory.is_member)

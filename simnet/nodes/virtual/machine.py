@@ -286,10 +286,10 @@ class Machine:
             node_of: Callable[[PeerId], NodeId | None],
             on_fault: Callable[[PeerId, PeerFault], None],
         ) -> BulkTransport:
-            if site.is_light:
+            if isinstance(outside, LightTransport):
                 return self._laden(LightBulk(transport, node_of, on_fault))
-            local = Local(site.genesis.chain_id, self.keys)
-            channel = BulkChannel(local, transport, self._entropy, node_of, on_fault, None)
+            local, seen = Local(site.genesis.chain_id, self.keys), outside.doorbell.host_of
+            channel = BulkChannel(local, transport, self._entropy, node_of, on_fault, seen, None)
             channels.append(channel)
             return self._laden(channel)
 

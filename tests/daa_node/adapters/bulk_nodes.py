@@ -158,12 +158,14 @@ class Node:
         self.faults: list[tuple[PeerId, str]] = []
         self.local = Local(CHAIN, self.keys)
         self.transport = PairTransport(world, self.peer_id)
+        self.seen_at = "127.0.0.1"  # all others
         self.bulk = BulkChannel(
             self.local,
             self.transport,
             Entropy(),
             self.known.get,
             lambda peer_id, fault: self.faults.append((peer_id, fault.reason)),
+            lambda _peer_id: self.seen_at,
             BulkDoor() if listens else None,
         )
         budgets = Budgets(Familiar(), Random(1))

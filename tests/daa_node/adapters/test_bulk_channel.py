@@ -31,17 +31,14 @@ from daa_node.identity.session import (
     SessionKeys,
 )
 from daa_node.seams import (
-    Address,
     ByteStream,
     FrameStream,
 )
 from daa_node.wire.framing import read_message, write_message
-from daa_node.wire.hosts import is_host
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
 from tests.daa_node.adapters.bulk_nodes import (
     Node,
-    World,
     nodes,
     until,
 )
@@ -423,41 +420,6 @@ async def test_a_cancelled_frame_ends_the_session_instead_of_garbling_it() -> No
             await stream.receive_frame()
         with pytest.raises(Unavailable, match="broken"):
             await stream.send_frame(b"words")
-
-
-async def test_addresses_name_where_to_dial_and_names_are_never_resolved() -> None:
-    async with trio.open_nursery() as nursery:
-        bob = Node(World(nursery), b"bob")
-        bob.transport.given_addresses = [
-            Address(text)
-            for text in (
-                "/ip4/10.0.0.1/tcp/4001/p2p/12D3",
-                "/ip4/10.0.0.1/tcp/4001/ws/p2p/12D3",
-                "/ip4/10.0.0.1/tcp/14001/p2p/12D3",  # a router's, which leads to that
-                "/ip6/fd00::1/tcp/4001",
-                "/ip4/10.0.0.2/tcp/443/ws",  # a proxy may stand there
-                "/ip4/0.0.0.0/tcp/4001",
-                "/dns4/example.org/tcp/4001",
-                "/ip4/10.9.9.9/tcp/4001/p2p/12D3/p2p-circuit",
-                "/ip4/nonsense/tcp/1",
-                "",
-            )
-        ]
-        assert bob.bulk._endpoints() == (
-            Endpoint("10.0.0.1", 4001),
-            Endpoint("10.0.0.1", 14001),
-            Endpoint("fd00::1", 4001),
-        )
-        assert not is_host("localhost")
-        nursery.cancel_scope.cancel()
-
-
-async def test_who_cannot_be_dialled_names_no_endpoint() -> None:
-    async with nodes() as (_, bob):
-        assert bob.bulk._door is not None
-        assert bob.bulk._endpoints() == (Endpoint("127.0.0.1", bob.port),)
-        bob.bulk._door.is_dialable = lambda: False
-        assert bob.bulk._endpoints() == ()
 
 
 Misbehaviour = Callable[[ByteStream, Responder], Awaitable[None]]

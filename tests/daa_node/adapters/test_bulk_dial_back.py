@@ -197,7 +197,7 @@ async def test_one_that_answers_a_session_has_nobody_in_our_own_network_dialled(
         rung.append(stream)
 
     async with nodes() as (alice, bob), trio.open_nursery() as nursery:
-        alice.transport.network_of = lambda peer_id: "8.8.4.4"  # type: ignore[method-assign]
+        alice.seen_at = "8.8.4.4"
         listeners = await nursery.start(partial(trio.serve_tcp, bystander, 0, host="127.0.0.1"))
         bob.port = listeners[0].socket.getsockname()[1]
         stream = await alice.bulk.open(bob.peer_id)

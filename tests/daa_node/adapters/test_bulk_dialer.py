@@ -1,4 +1,4 @@
-"""Who cannot be dialled is left alone for a while, and dialled again after it."""
+"""Where a peer is dialled; who cannot be is left alone for a while, and dialled again after it."""
 
 import os
 import socket
@@ -9,20 +9,22 @@ import trio
 import trio.testing
 
 from daa_node.adapters import bulk_dialer
-from daa_node.adapters.bulk_dialer import UNDIALABLE_FOR_S, EndpointDialer, near
+from daa_node.adapters.bulk_dialer import UNDIALABLE_FOR_S, EndpointDialer, at_its_own, near
 from daa_node.adapters.bulk_door import FIRST_BYTE
 from daa_node.adapters.bulk_sockets import read_up_to
 from daa_node.identity.session import (
     KEY_BYTES,
     PROOF_BYTES,
+    WHERE_SEEN,
     Endpoint,
     Initiator,
     Remote,
     Responder,
     SessionKeys,
 )
-from daa_node.seams import PeerId
-from tests.daa_node.adapters.bulk_nodes import Node, World
+from daa_node.seams import Address, PeerId
+from daa_node.wire.hosts import is_host
+from tests.daa_node.adapters.bulk_nodes import Node, World, nodes
 
 PEER = PeerId("peer")
 
@@ -88,23 +90,66 @@ async def test_of_many_who_cannot_be_dialled_the_newest_are_remembered(
         ("8.8.4.4", ("8.8.8.8", 4002), True),  # it has several, or names both of its families
         ("8.8.4.4", ("8.8.8.8", 443), False),
         ("8.8.4.4", ("2001:4860::1", 4002), True),
-        ("2001:4860::/64", ("2001:4860::1", 443), True),
-        ("2001:4860::/64", ("8.8.4.4", 4002), True),
+        ("2001:4860::7", ("2001:4860::1", 443), True),
+        ("2001:4860::7", ("8.8.4.4", 4002), True),
         ("8.8.4.4", ("192.168.0.1", 8080), False),  # of our own network, or of its
         ("8.8.4.4", ("127.0.0.1", 8080), False),
         ("8.8.4.4", ("::1", 8080), False),
         ("8.8.4.4", ("224.0.0.1", 8080), False),
-        ("8.8.4.4", ("0.0.0.0", 8080), False),
+        ("8.8.4.4", ("::", 8080), False),
         ("8.8.4.4", ("router.home", 8080), False),
         ("192.168.0.7", ("192.168.0.8", 4002), True),
         ("192.168.0.7", ("8.8.8.8", 4002), False),
         ("127.0.0.1", ("127.0.0.1", 80), True),
-        ("relayed by 12D3", ("8.8.8.8", 4002), False),  # joined by a relay: it names none
-        ("", ("8.8.8.8", 4002), False),
+        (None, ("8.8.8.8", 4002), False),  # joined by a relay: it names none
+        (None, ("0.0.0.0", 4002), False),
+        (None, ("", 4002), False),
     ],
 )
 def test_a_peer_names_its_own_address_or_another_of_that_kind(
-    seen_at: str, named: tuple[str, int], dialled: bool
+    seen_at: str | None, named: tuple[str, int], dialled: bool
 ) -> None:
     endpoint = Endpoint(*named)
     assert near([endpoint], seen_at) == ((endpoint,) if dialled else ())
+
+
+@pytest.mark.parametrize("seen_at", ["8.8.4.4", "192.168.0.7", "::1", "2001:4860::1"])
+def test_who_names_no_number_is_dialled_where_it_is_seen(seen_at: str) -> None:
+    endpoints = (Endpoint(WHERE_SEEN, 443),)
+    assert near(endpoints, seen_at) == at_its_own(endpoints, seen_at) == (Endpoint(seen_at, 443),)
+
+
+async def test_addresses_name_where_to_dial_and_names_are_never_resolved() -> None:
+    async with trio.open_nursery() as nursery:
+        bob = Node(World(nursery), b"bob")
+        bob.transport.given_addresses = [
+            Address(text)
+            for text in (
+                "/ip4/10.0.0.1/tcp/4001/p2p/12D3",
+                "/ip4/10.0.0.1/tcp/4001/ws/p2p/12D3",
+                "/ip4/10.0.0.1/tcp/14001/p2p/12D3",  # a router's, which leads to that
+                "/ip6/fd00::1/tcp/4001",
+                "/ip4/10.0.0.2/tcp/443/ws",  # a proxy may stand there
+                "/ip4/0.0.0.0/tcp/4001",
+                "/dns4/example.org/tcp/4001",
+                "/ip4/10.9.9.9/tcp/4001/p2p/12D3/p2p-circuit",
+                "/ip4/nonsense/tcp/1",
+                "",
+            )
+        ]
+        assert bob.bulk._endpoints() == (
+            Endpoint("10.0.0.1", 4001),
+            Endpoint("10.0.0.1", 14001),
+            Endpoint("fd00::1", 4001),
+            Endpoint(WHERE_SEEN, 4001),  # of the name
+        )
+        assert not is_host("localhost")
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_cannot_be_dialled_names_no_endpoint() -> None:
+    async with nodes() as (_, bob):
+        assert bob.bulk._door is not None
+        assert bob.bulk._endpoints() == (Endpoint("127.0.0.1", bob.port),)
+        bob.bulk._door.is_dialable = lambda: False
+        assert bob.bulk._endpoints() == ()

@@ -1,6 +1,7 @@
 """The bulk channel with real libp2p below it: sessions, frames on the socket, frames relayed."""
 
 import os
+import socket
 
 import pytest
 import trio
@@ -33,13 +34,22 @@ def accuse(peer_id: PeerId, fault: PeerFault) -> None:
 
 
 def node(
-    keys: NodeKeys, listen: str | None, websocket: bool = True
+    keys: NodeKeys, listen: str | None, websocket: bool = True, announce: tuple[str, ...] = ()
 ) -> tuple[Libp2pTransport, BulkChannel]:
     """One that listens there; without it on loopback, where no bulk is let in."""
-    config = NetworkConfig(listen=(listen or "127.0.0.1:0",), websocket=websocket)
+    where = listen or "127.0.0.1:0"
+    config = NetworkConfig(listen=(where,), websocket=websocket, announce=announce)
     transport = Libp2pTransport(keys.ed25519_seed, "bulk-test", config)
     door = None if listen is None else transport.bulk_door
-    channel = BulkChannel(Local(CHAIN, keys), transport, Entropy(), KNOWN.get, accuse, door)
+    channel = BulkChannel(
+        Local(CHAIN, keys),
+        transport,
+        Entropy(),
+        KNOWN.get,
+        accuse,
+        transport.doorbell.host_of,
+        door,
+    )
     return transport, channel
 
 
@@ -101,11 +111,22 @@ def behind_a_firewall(*channels: BulkChannel, lets_in: set[int]) -> None:
         channel._dialer = EndpointDialer(connect)
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.mark.parametrize("announce", [(), ("localhost:{port}",)])
 @pytest.mark.parametrize("websocket", [True, False])
-async def test_one_open_port_is_enough_for_bulk_both_ways(websocket: bool) -> None:
+async def test_one_open_port_is_enough_for_bulk_both_ways(
+    websocket: bool, announce: tuple[str, ...]
+) -> None:
     """Of a validator's firewall; the trainer at home cannot be dialled at all."""
+    port = free_port()
+    told = tuple(text.format(port=port) for text in announce)
     at_home, trainer = node(ALICE, None)
-    in_a_cloud, validator = node(BOB, "127.0.0.1:0", websocket)
+    in_a_cloud, validator = node(BOB, f"127.0.0.1:{port}", websocket, told)
     for channel in (trainer, validator):
         channel.set_handler(pour, lambda _peer_id: True)
     ways: list[str] = []
@@ -113,7 +134,6 @@ async def test_one_open_port_is_enough_for_bulk_both_ways(websocket: bool) -> No
     async with trio.open_nursery() as nursery:
         for runs in (at_home.run, in_a_cloud.run, trainer.run, validator.run):
             await nursery.start(runs)
-        (port,) = {int(address.split("/")[4]) for address in in_a_cloud.addresses()}
         behind_a_firewall(trainer, validator, lets_in={port})
         with trio.fail_after(30):
             await at_home.dial(in_a_cloud.addresses()[0])
