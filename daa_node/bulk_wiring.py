@@ -35,7 +35,7 @@ class BulkWiring:
             parts.work_store,
             parts.events,
         )
-        self.limits.weigh = parts.weigh_frame
+        self.limits.weigh, self.limits.carried = parts.weigh_frame, parts.carried
         self._bulk = parts.make_bulk(directory.node_of, contacts.blame)
         swarm = Swarm(UnderWay(), self._member_source, lambda: parts.entropy.bytes(SALT_BYTES))
         self.spreading = Spreading(

@@ -5,7 +5,7 @@ together.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import trio
@@ -21,6 +21,7 @@ from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
+from daa_node.network.carried import Carried
 from daa_node.network.config import NetworkConfig
 from daa_node.network.hole_punching import Punches
 from daa_node.network.paths import Paths
@@ -150,4 +151,5 @@ class NodeParts:
     anchor: VertexId | None = None  # of the one past that the operator trusts
     speaks: Versions = OURS  # in a simulation it may be those of the next release
     slowness: float = 1.0  # so many times longer a chunk takes, where each stands for many
+    carried: Carried = field(default_factory=Carried)  # by the transport's streams
     weigh_frame: Callable[[Piece], int] = len  # bytes that a frame of the bulk channel stands for

@@ -139,7 +139,6 @@ class Wiring:
             self.contacts.fault,
             job.agreement.delta_ms / 1e3,
         )
-        self.limits.letters_bytes = lambda: self._mailbox.bytes_sent + self._mailbox.bytes_received
         self._member_list = MemberList(
             self.me, self.validators, self._directory, self._mailbox, parts.events
         )

@@ -24,7 +24,7 @@ from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_host import GatedHost
-from daa_node.adapters.libp2p_peer_stream import PeerStream, serving, set_apart
+from daa_node.adapters.libp2p_peer_stream import PeerStream, count_elsewhere, serving, set_apart
 from daa_node.adapters.libp2p_swarm import BoundedSwarm
 from daa_node.adapters.relay_desk import RelayDesk
 from daa_node.errors import PeerFault, Unavailable
@@ -51,6 +51,7 @@ class CircuitStream(ReadWriteCloser):
         self, stream: ByteStream, relay: PeerId, on_end: Callable[[], None] = _nobody_minds
     ) -> None:
         set_apart(stream)
+        count_elsewhere(stream)  # by the streams of the connection that runs on it
         self._on_end = on_end
         self._stream = stream
         self._relay = relay

@@ -44,9 +44,10 @@ class Parts:
     ) -> None:
         key_pair = create_new_key_pair(ed25519_seed)
         noise = PaidNoise(key_pair)
+        self.upgrader = Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux})
         self.swarm = BoundedSwarm(
             ID.from_pubkey(key_pair.public_key),
-            Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}),
+            self.upgrader,
             connections_max(config),
             config.deny,
             budgets,

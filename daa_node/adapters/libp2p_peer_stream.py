@@ -63,7 +63,13 @@ class PeerStream:
                 return
 
     def set_apart(self) -> None:
-        cast(YamuxStream, cast(NetStream, self._stream).muxed_stream).set_apart()
+        self._yamux().set_apart()
+
+    def count_elsewhere(self) -> None:
+        self._yamux().is_counted = False
+
+    def _yamux(self) -> YamuxStream:
+        return cast(YamuxStream, cast(NetStream, self._stream).muxed_stream)
 
     async def abort(self) -> None:
         with trio.CancelScope(shield=True):
@@ -78,6 +84,12 @@ def set_apart(stream: ByteStream) -> None:
     """
     if isinstance(stream, PeerStream):
         stream.set_apart()
+
+
+def count_elsewhere(stream: ByteStream) -> None:
+    """Whoever carries something over this stream counts it as what it is, and no byte twice."""
+    if isinstance(stream, PeerStream):
+        stream.count_elsewhere()
 
 
 def serving(handler: StreamHandler) -> StreamHandlerFn:

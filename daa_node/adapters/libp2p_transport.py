@@ -54,6 +54,7 @@ from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.waiting_room import Familiar, network_of
 from daa_node.errors import PeerFault, Unavailable, UserError
 from daa_node.network.addresses import is_numeric
+from daa_node.network.carried import Carried
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import (
     Address,
@@ -106,6 +107,7 @@ class Libp2pTransport:
         self.bulk_door = BulkDoor(lambda: self.doorbell.is_dialable)
         self.circuits = RelayedConnections()
         self.paths = ConnectionPaths()
+        self.carried = Carried()
         self.punches = HolePunches(self.circuits)
         # with one, set before `run`, WebSockets may also come over TLS, on the same port
         self.certificate: Certificate | None = None
@@ -150,6 +152,7 @@ class Libp2pTransport:
                 self._on_fault,
                 self._mishaps,
             )
+            parts.upgrader.carried = self.carried
             parts.host.open_protocols = self._open_protocols
             parts.swarm.is_member = self._is_member or parts.swarm.is_member
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S

@@ -18,6 +18,7 @@ from libp2p.transport.upgrader import TransportUpgrader
 from daa_node.adapters.budgets import GREETING_UNITS, NOISE_UNITS, Admission
 from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
 from daa_node.adapters.libp2p_yamux import YamuxSession
+from daa_node.network.carried import Carried
 from daa_node.wire.limits import KIB
 
 UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a bad satellite link
@@ -89,6 +90,7 @@ class Upgrader(TransportUpgrader):
         muxer_transports_by_protocol: Mapping[TProtocol, TMuxerClass],
     ) -> None:
         super().__init__(secure_transports_by_protocol, muxer_transports_by_protocol)
+        self.carried = Carried()  # by all sessions that are made here
         for multistream in (self.security_multistream, self.muxer_multistream):
             multistream._selector.multiselect_client = PromptClient()
             multistream._selector.multiselect = BriefServer(multistream.multiselect.handlers)
@@ -105,5 +107,5 @@ class Upgrader(TransportUpgrader):
             if admission is not None:
                 await admission.take(GREETING_UNITS)
             await self.muxer_multistream.select_transport(conn)
-            return YamuxSession(conn, peer_id, admission)
+            return YamuxSession(conn, peer_id, admission, self.carried)
         raise MuxerUpgradeFailure(f"no muxer agreed within {UPGRADE_TIMEOUT_S:.0f} s")

@@ -46,6 +46,7 @@ from daa_node.adapters.yamux_streams import (
     Violation,
     YamuxStream,
 )
+from daa_node.network.carried import Carried
 from daa_node.wire.limits import KIB
 
 READ_UNITS = 3  # a noise message, opened
@@ -60,7 +61,13 @@ _SWEEP_S = 5.0
 class YamuxSession(IMuxedConn):
     """All streams of one connection. `start` runs until the connection ends; it raises nothing."""
 
-    def __init__(self, conn: ISecureConn, peer_id: ID, strangers: Budget | None = None) -> None:
+    def __init__(
+        self,
+        conn: ISecureConn,
+        peer_id: ID,
+        strangers: Budget | None = None,
+        carried: Carried | None = None,
+    ) -> None:
         """`strangers` is what all who are not admitted may spend together."""
         self.secured_conn = conn
         self.peer_id = peer_id
@@ -73,7 +80,7 @@ class YamuxSession(IMuxedConn):
         self.on_close: Callable[[], Awaitable[None]] | None = None
         self._scope: trio.CancelScope | None = None
         self._writer = FrameWriter(conn, self._end)
-        self.streams = Streams(self, conn, self._writer, self.bill)
+        self.streams = Streams(self, conn, self._writer, self.bill, carried or Carried())
         self._heard_at_s = 0.0
         self._ping_at_s = 0.0
         self._ping_number, self._is_ping_out = 0, False

@@ -13,6 +13,7 @@ from typing import Protocol
 import trio
 
 from daa_dag.ids import NodeId
+from daa_node.adapters.libp2p_peer_stream import count_elsewhere
 from daa_node.errors import Unavailable
 from daa_node.identity.frames import DATA, END, HEADER_BYTES, TAG_BYTES, read_header
 from daa_node.identity.session import SessionKeys
@@ -64,6 +65,7 @@ class RelayPipe:
     """The authenticated stream itself, where no socket can be had."""
 
     def __init__(self, stream: ByteStream) -> None:
+        count_elsewhere(stream)  # as bulk
         self._stream = stream
 
     async def send_all(self, payload: memoryview) -> None:

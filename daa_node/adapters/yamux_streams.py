@@ -26,6 +26,7 @@ from daa_node.adapters.libp2p_frames import (
     WINDOW_UPDATE,
     FrameWriter,
 )
+from daa_node.network.carried import Carried
 from daa_node.prompt_lock import PromptLock
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
@@ -88,6 +89,7 @@ class YamuxStream(IMuxedStream):
         self.served = False  # `accept` gave it away, and `release` has not come
         self._unread = streams.unread
         self.closed_at_s = 0.0
+        self.is_counted = True  # its bytes, among what the transport carries
         self.changed = trio.Event()
         self._writing = PromptLock()
 
@@ -144,6 +146,7 @@ class YamuxStream(IMuxedStream):
         self.granted -= len(payload)
         if self.granted < 0 or self.ended:
             raise Violation("more than its window")
+        self._note_carried(len(payload))
         if not self.closed:
             self._streams.bill.units += WOKEN_UNITS
             self.inbox += payload
@@ -171,7 +174,12 @@ class YamuxStream(IMuxedStream):
                 self.allowance -= size
                 header = HEADER.pack(0, DATA, 0, self.stream_id, size)
                 self._streams.writer.give(header + view[:size])
+                self._note_carried(size)
                 view = view[size:]
+
+    def _note_carried(self, size: int) -> None:
+        if self.is_counted:
+            self._streams.carried.note(size, self._streams.bill.is_member())
 
     async def close(self) -> None:
         """Send FIN; what the peer still sends is dropped, and after LINGER_S it is cut off."""
@@ -219,12 +227,18 @@ class Streams:
     """The streams of one session: ours, theirs, and what lies unread in all of them."""
 
     def __init__(
-        self, session: IMuxedConn, conn: ISecureConn, writer: FrameWriter, bill: Bill
+        self,
+        session: IMuxedConn,
+        conn: ISecureConn,
+        writer: FrameWriter,
+        bill: Bill,
+        carried: Carried,
     ) -> None:
         self.session = session
         self.conn = conn
         self.writer = writer
         self.bill = bill
+        self.carried = carried
         self.unread = Unread(bill)
         self._open: dict[int, YamuxStream] = {}
         self._next_id = 1 if conn.is_initiator else 2

@@ -291,6 +291,7 @@ class _Daemon:
                     start_outside=self._start_outside,
                     doorbell=self._transport.doorbell,
                     circuits=self._transport.circuits,
+                    carried=self._transport.carried,
                     paths=self._transport.paths,
                     punches=self._transport.punches,
                     router=self._make_router(),

@@ -1,15 +1,17 @@
-"""What the operator lets this node's bulk have: bits a second each way, and bytes a day.
+"""What the operator lets this node's link carry: bits a second each way, and bytes a day.
 
     open --a tenth of the day's bytes is left--> saving: of blobs, only our contribution is served
-         --nothing is left--> spent: nothing is served, and nothing more is fetched
+         --nothing is left--> spent: no blob is served, and nothing more is fetched
          --midnight UTC, or a larger budget--> open
 
 Strangers have a quarter of a day's bytes, all of them together, and none of what is saved: else
-whoever likes could make a member sit out.
+whoever likes could make a member sit out. Beyond it they are served no blob, and what they send
+nevertheless counts no more: nobody can refuse what comes.
 
-All that bulk carries counts, and so do letters: what members send each other to agree, which waits
-for no cap and is held back by no budget. What is under way when a limit is reached comes to its
-end. What the day has cost is on disk, so that a restart gives nothing back.
+Two counts make up a day: blobs, by frame, and all else that streams carry (see carried). Letters,
+which are what members send each other to agree, wait for no cap, and no budget holds them
+back. What is under way when a limit is reached comes to its end. What the day has cost is on disk,
+so that a restart gives nothing back.
 """
 
 from collections import deque
@@ -23,6 +25,7 @@ from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import BlobRoot
 from daa_node.errors import StorageFailed
+from daa_node.network.carried import Carried
 from daa_node.network.config import NetworkConfig
 from daa_node.network.pace import Pace
 from daa_node.network.spreading import SPREAD_KINDS
@@ -92,15 +95,16 @@ class LinkLimits:
         self._wall_ns = wall_ns
         self._store = store
         self._events = events
-        self.letters_bytes: Callable[[], int] = lambda: 0  # sent and received since the start
+        self.carried = Carried()  # by streams; set before anything is
         self.weigh: Callable[[Piece], int] = len  # a frame: as many bytes as the link carries
         self.up = Cap(lambda: settings().upload_mbit_s)
         self.down = Cap(lambda: settings().download_mbit_s)
         self._own: deque[BlobRoot] = deque(maxlen=OWN_KEPT)
         self._day = wall_ns() // DAY_NS
-        self._bulk_bytes = 0  # of this day, and letters of before a restart
-        self._strangers_bytes = 0  # of those; a restart forgets them
-        self._letters_before = 0
+        # Of this day, blobs: to and from members, and all of before a restart.
+        self._members_bytes = 0
+        self._guests_bytes = 0  # all others; a restart forgets them as theirs
+        self._carried_before = (0, 0)  # by streams, of members and of strangers, before this day
         self._saved_bytes = 0
         self._told = Budget.OPEN
 
@@ -111,8 +115,10 @@ class LinkLimits:
     def count(self, size_bytes: int, of_stranger: bool = False) -> None:
         """Bulk has left or come."""
         self._turn_day()
-        self._bulk_bytes += size_bytes
-        self._strangers_bytes += size_bytes if of_stranger else 0
+        if of_stranger:
+            self._guests_bytes += size_bytes
+        else:
+            self._members_bytes += size_bytes
         self._look()
 
     async def came(self, frame: Piece) -> None:
@@ -124,9 +130,13 @@ class LinkLimits:
 
     @property
     def spent_bytes(self) -> int:
-        """Today."""
+        """Today, but for what strangers send beyond their share: nobody can refuse what comes."""
         self._turn_day()
-        return self._bulk_bytes + self.letters_bytes() - self._letters_before
+        of_members = self._members_bytes + self.carried.of_members - self._carried_before[0]
+        most, of_strangers = self._budget_bytes(), self._strangers_bytes()
+        if most is not None:
+            of_strangers = min(of_strangers, int(STRANGERS_SHARE * most))
+        return of_members + of_strangers
 
     @property
     def budget(self) -> Budget:
@@ -139,9 +149,7 @@ class LinkLimits:
         """Also what shows that our work is sound, as long as our work may leave."""
         budget = self.budget
         if to_stranger:
-            most = self._budget_bytes()
-            have_some = most is None or self._strangers_bytes < STRANGERS_SHARE * most
-            return budget is Budget.OPEN and have_some
+            return self._has_for_strangers()
         is_ours = kind not in SPREAD_KINDS or root in self._own
         return budget is Budget.OPEN or (budget is Budget.SAVING and is_ours)
 
@@ -169,7 +177,7 @@ class LinkLimits:
             payload = await self._store.get_record(KIND, NAME)
             match [] if payload is None else canonical.decode(payload, RECORD_BYTES_MAX):
                 case [int() as day, int() as spent] if day == self._day and spent >= 0:
-                    self._bulk_bytes = self._saved_bytes = spent
+                    self._members_bytes = self._saved_bytes = spent
         except (StorageFailed, NotCanonical) as failure:
             self._events.emit(STORAGE_FAILED, detail=f"the day's data are not known: {failure}")
         self._look()
@@ -195,11 +203,21 @@ class LinkLimits:
         gigabytes = self._settings().data_gb_a_day
         return None if gigabytes is None else int(gigabytes * GB_BYTES)
 
+    def _strangers_bytes(self) -> int:
+        self._turn_day()
+        return self._guests_bytes + self.carried.of_strangers - self._carried_before[1]
+
+    def _has_for_strangers(self) -> bool:
+        most = self._budget_bytes()
+        have_some = most is None or self._strangers_bytes() < STRANGERS_SHARE * most
+        return have_some and self.budget is Budget.OPEN
+
     def _turn_day(self) -> None:
         day = self._wall_ns() // DAY_NS
         if day != self._day:
-            self._day, self._letters_before = day, self.letters_bytes()
-            self._bulk_bytes = self._strangers_bytes = 0
+            self._day = day
+            self._carried_before = self.carried.of_members, self.carried.of_strangers
+            self._members_bytes = self._guests_bytes = 0
 
     def _look(self) -> None:
         """Tell of a limit that is reached, or left."""

@@ -31,7 +31,14 @@ class Word(StrEnum):
 class LightStream:
     """A ByteStream over one simulated stream."""
 
-    def __init__(self, end: StreamEnd, connection: "Connection") -> None:
+    def __init__(
+        self,
+        end: StreamEnd,
+        connection: "Connection",
+        carried: Callable[[int], None] | None = None,
+    ) -> None:
+        """`carried` hears of all bytes, both ways."""
+        self._carried = carried or (lambda _size: None)
         self._end = end
         self._connection = connection
         self._unread = 0  # reads that are under way, or were given up
@@ -45,6 +52,7 @@ class LightStream:
     async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
         try:
             await self._end.write(bytes(payload))
+            self._carried(len(payload))
         except ConnectionClosedError:
             raise trio.BrokenResourceError(f"stream to {self.peer_id} was cut") from None
 
@@ -53,6 +61,7 @@ class LightStream:
         try:
             received = await self._end.read(size_bytes_max)
             self._unread -= 1
+            self._carried(len(received))
             return received
         except ConnectionClosedError:
             raise trio.BrokenResourceError(f"stream of {self.peer_id} was cut") from None

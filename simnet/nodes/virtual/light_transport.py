@@ -13,6 +13,7 @@ import trio
 
 from daa_node.adapters.served_stream import serve
 from daa_node.errors import Unavailable
+from daa_node.network.carried import Carried
 from daa_node.seams import (
     Address,
     ByteStream,
@@ -24,10 +25,11 @@ from daa_node.seams import (
     StreamHandler,
 )
 from daa_node.wire.limits import GOSSIP_BYTES_MAX
+from daa_node.wire.protocols import BULK
 from simnet.nodes.virtual.light_acquaintances import Acquaintances
 from simnet.nodes.virtual.light_commons import Records, Rumours
 from simnet.nodes.virtual.light_connection import Connection, LightStream, Word
-from simnet.nodes.virtual.network import PORT, Host, Network
+from simnet.nodes.virtual.network import PORT, Host, Network, StreamEnd
 
 OPEN_TIMEOUT_S = 10.0  # as the libp2p transport has it
 ACCEPTED, REFUSED = b"\x01", b"\x00"  # the first byte of a stream, from whom it was opened to
@@ -42,6 +44,8 @@ class LightTransport:
         self._host = host
         self._handlers: dict[str, StreamHandler] = {}
         self._open_protocols: frozenset[str] = frozenset()
+        self._is_member: IsMember = lambda _peer_id: True
+        self.carried = Carried()
         known = Acquaintances(network, node, host, peer_id, self._on_frame)
         self._acquaintances = known
         self.dial, self.hang_up, self.network_of = known.dial, known.hang_up, known.network_of
@@ -75,7 +79,7 @@ class LightTransport:
         """Nothing here costs what members need."""
         assert self._acquaintances.nursery is None  # a peer could have slipped in before
         self._acquaintances.door = door
-        self._open_protocols = open_protocols
+        self._open_protocols, self._is_member = open_protocols, is_member
         self._rumours.on_fault = on_fault
 
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
@@ -95,7 +99,7 @@ class LightTransport:
             raise Unavailable(f"{peer_id} is not connected")
         connection = peer.connections[-1]
         here, there = self._network.pair(*connection.route)
-        stream, answer = LightStream(here, connection), b""
+        stream, answer = self._stream(here, connection, protocol), b""
         connection.say(Word.OPEN, protocol, thing=there)
         try:
             with trio.move_on_after(OPEN_TIMEOUT_S):
@@ -116,7 +120,8 @@ class LightTransport:
         is_admitted = peer is not None and peer.admission.is_set()
         match word:
             case Word.OPEN:
-                stream, handler = LightStream(thing, connection), partial(self._answer, *words)
+                stream = self._stream(thing, connection, *words)
+                handler = partial(self._answer, *words)
                 self._acquaintances.running().start_soon(serve, stream, handler)
             case Word.TELL if is_admitted:
                 self._rumours.heard(connection, *words)
@@ -125,6 +130,15 @@ class LightTransport:
                 connection.say(Word.ANSWER, answer, thing=thing)
             case Word.ANSWER:
                 self._records.answered(thing, *words)
+
+    def _stream(self, end: StreamEnd, connection: Connection, protocol: str) -> LightStream:
+        if protocol == BULK:  # whoever fetches and serves counts what it stands for
+            return LightStream(end, connection)
+
+        def note(size_bytes: int) -> None:
+            self.carried.note(size_bytes, self._is_member(connection.peer_id))
+
+        return LightStream(end, connection, note)
 
     async def _answer(self, protocol: str, stream: ByteStream) -> None:
         handler = self._handlers.get(protocol)

@@ -265,12 +265,7 @@ class Machine:
         config = NodeConfig(
             enroll=self.number in site.newcomers,
             trainer=TrainerConfig(contribute=self.trains),
-            network=NetworkConfig(
-                listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
-                websocket=False,
-                bootstrap=self.bootstrap,
-                peers_max=min(PEERS_MAX_MOST, max(PEERS_MAX_LEAST, len(site.node_of))),
-            ),
+            network=self._network(),
             storage=self.storage,
             gateway=GatewayConfig(enabled=self.number in site.gateways),
         )
@@ -309,6 +304,7 @@ class Machine:
             entropy=self._entropy,
             offload=Inline(),
             transport=transport,
+            carried=outside.carried,
             make_bulk=make_bulk,
             chain_store=MemoryStore(mount, "chain"),
             work_store=work,
@@ -340,6 +336,14 @@ class Machine:
         if site.freight is None:
             return bulk
         return LadenBulk(bulk, site.freight, self.number, lambda node: site.node_of[node.hex()])
+
+    def _network(self) -> NetworkConfig:
+        return NetworkConfig(
+            listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
+            websocket=False,
+            bootstrap=self.bootstrap,
+            peers_max=min(PEERS_MAX_MOST, max(PEERS_MAX_LEAST, len(self._site.node_of))),
+        )
 
     def _outside(self, config: NetworkConfig) -> Libp2pTransport | LightTransport:
         site = self._site

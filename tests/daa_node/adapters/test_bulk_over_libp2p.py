@@ -96,6 +96,9 @@ async def test_frames_cross_and_a_slow_reader_loses_none(
             for _ in range(FRAMES):
                 assert await stream.receive_frame() == words * (FRAME_BYTES_MAX // 1024)
             await stream.aclose()
+            # frames count as bulk, and not once more as bytes of the stream that carries them
+            carried = near.carried.of_members + near.carried.of_strangers
+            assert 0 < carried < 0.1 * FRAMES * FRAME_BYTES_MAX
         nursery.cancel_scope.cancel()
 
 

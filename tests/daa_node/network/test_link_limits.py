@@ -1,7 +1,5 @@
 """Caps and a day's budget: what they hold up, what they never do, and who hears of it."""
 
-from typing import cast
-
 import pytest
 import trio
 
@@ -10,16 +8,12 @@ from daa_node.errors import NotHeld, Unavailable
 from daa_node.network.answers import answer_of
 from daa_node.network.config import NetworkConfig
 from daa_node.network.link_limits import (
-    DAY_NS,
     GB_BYTES,
     LAST_SHARE,
     STRANGERS_SHARE,
     Budget,
-    LinkLimits,
 )
 from daa_node.network.session_pool import Lease
-from daa_node.observability.events import DATA_BUDGET, Event, EventLog
-from daa_node.seams import BlobStore
 from daa_node.wire.blob_messages import (
     Chunks,
     ChunksRequest,
@@ -30,6 +24,7 @@ from daa_node.wire.blob_messages import (
     decode_answer,
     encode_request,
 )
+from tests.daa_node.network.limited_link import Link
 from tests.daa_node.network.swarm_stage import (
     CHUNK_COUNT,
     KIND,
@@ -43,39 +38,6 @@ from tests.daa_node.network.swarm_stage import (
 
 MBIT_S = 8.0  # a megabyte a second
 LEAST_S = (len(PAYLOAD) - CHUNK_BYTES_MAX) / 1e6  # a quarter of a second's worth goes at once
-
-
-class Records:
-    """What LinkLimits uses of a store."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
-
-    async def get_record(self, kind: str, name: str) -> bytes | None:
-        return self.held.get(f"{kind}/{name}")
-
-    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
-        self.held[f"{kind}/{name}"] = payload
-
-
-class Link:
-    """Limits whose settings and day a test changes."""
-
-    def __init__(self, records: Records | None = None, **settings: float) -> None:
-        self.settings = NetworkConfig(**settings)
-        self.day = 20_000
-        self.told: list[Event] = []
-        self.records = records or Records()
-        self.limits = LinkLimits(
-            lambda: self.settings,
-            lambda: self.day * DAY_NS + 5,
-            cast(BlobStore, self.records),
-            EventLog(lambda: 0, self.told.append),
-        )
-
-    @property
-    def budgets_told(self) -> list[str]:
-        return [event["budget"] for event in self.told if event["name"] == DATA_BUDGET]
 
 
 def author_of(world: World, link: Link) -> Member:
@@ -219,17 +181,35 @@ def test_strangers_spend_a_quarter_of_the_day_and_nothing_of_what_is_saved() -> 
     in_swarm(play, receivers=1, chunk_s=0.0)
 
 
-def test_letters_count_and_a_new_day_forgets_them() -> None:
+def test_what_streams_carry_counts_and_a_new_day_forgets_it() -> None:
     async def play(world: World) -> None:
-        link, letters = Link(data_gb_a_day=1.0), 0
-        link.limits.letters_bytes = lambda: letters
-        letters = 700
+        link = Link(data_gb_a_day=1.0)
+        link.limits.carried.note(700, is_member=True)
+        link.limits.carried.note(20, is_member=False)
         link.limits.count(300)
-        assert link.limits.spent_bytes == 1000
+        assert link.limits.spent_bytes == 1020
         link.day += 1
         assert link.limits.spent_bytes == 0
-        letters += 50
-        assert link.limits.spent_bytes == 50
+        link.limits.carried.note(50, is_member=True)
+        link.limits.carried.note(4, is_member=False)
+        assert link.limits.spent_bytes == 54
+
+    in_swarm(play, receivers=0)
+
+
+def test_no_stranger_makes_a_node_sit_out_by_what_it_sends_unasked() -> None:
+    async def play(world: World) -> None:
+        link = Link(data_gb_a_day=1.0)
+        limits, share = link.limits, int(STRANGERS_SHARE * GB_BYTES)
+        limits.count(share // 2, of_stranger=True)
+        assert limits.may_serve(KIND, MANIFEST.root, to_stranger=True)
+        limits.carried.note(10 * GB_BYTES, is_member=False)
+        assert limits.spent_bytes == share
+        assert limits.budget is Budget.OPEN
+        assert not limits.may_serve(KIND, MANIFEST.root, to_stranger=True)
+        assert limits.may_serve("deltas", MANIFEST.root)
+        limits.carried.note(GB_BYTES, is_member=True)
+        assert not limits.may_serve("deltas", MANIFEST.root)
 
     in_swarm(play, receivers=0)
 
@@ -238,7 +218,7 @@ def test_a_restart_gives_nothing_back_and_a_new_day_does() -> None:
     async def play(world: World) -> None:
         before = Link(data_gb_a_day=1.0)
         before.limits.count(GB_BYTES)
-        before.limits.letters_bytes = lambda: 77
+        before.limits.carried.note(77, is_member=True)
         await before.limits.save()
         after = Link(before.records, data_gb_a_day=1.0)
         await after.limits.load()

@@ -1,0 +1,20 @@
+"""What the streams of a transport have carried since the start, both ways: one count for all.
+
+Letters, requests and their answers, gossip, the DHT, hellos: whatever goes through a stream. What
+encryption and framing add is not in it, nor are pings; and of blobs and circuits over streams the
+limits of the link keep the count themselves (see link_limits).
+"""
+
+
+class Carried:
+    """In bytes, by whether the peer is a member when they pass."""
+
+    def __init__(self) -> None:
+        self.of_members = 0
+        self.of_strangers = 0
+
+    def note(self, size_bytes: int, is_member: bool) -> None:
+        if is_member:
+            self.of_members += size_bytes
+        else:
+            self.of_strangers += size_bytes
