@@ -55,8 +55,8 @@ class Pages:
 
     def serve(self, requests: Requests) -> None:
         """Answer who asks from now on."""
-        requests.register(REQUEST, self._answer)
-        requests.register(epochs.REQUEST, self._answer_epochs)
+        requests.register(REQUEST, self._answer, of_history=True)
+        requests.register(epochs.REQUEST, self._answer_epochs, of_history=True)
 
     async def _answer(self, _peer_id: PeerId, body: bytes) -> Answer:
         before = self._chain.blocks_read

@@ -76,7 +76,7 @@ class Records:
 
     def serve(self, requests: Requests) -> None:
         """Answer who asks from now on."""
-        requests.register(REQUEST, self._answer)
+        requests.register(REQUEST, self._answer, of_history=True)
 
     async def _answer(self, _peer_id: PeerId, body: bytes) -> Answer:
         return Answer(await self.answer(body), BLOCK_READ_COST_BYTES)

@@ -1,17 +1,20 @@
 """What the operator lets this node's link carry: bits a second each way, and bytes a day.
 
-    open --a tenth of the day's bytes is left--> saving: of blobs, only our contribution is served
+    open --a tenth of the day's bytes is left--> saving: of blobs, only our contribution is served;
+                                                 no history is shown
          --nothing is left--> spent: no blob is served, and nothing more is fetched
          --midnight UTC, or a larger budget--> open
 
 Strangers have a quarter of a day's bytes, all of them together, and none of what is saved: else
-whoever likes could make a member sit out. Beyond it they are served no blob, and what they send
+whoever likes could make a member sit out. Beyond it they are answered nothing, and what they send
 nevertheless counts no more: nobody can refuse what comes.
 
-Two counts make up a day: blobs, by frame, and all else that streams carry (see carried). Letters,
-which are what members send each other to agree, wait for no cap, and no budget holds them
-back. What is under way when a limit is reached comes to its end. What the day has cost is on disk,
-so that a restart gives nothing back.
+Two counts make up a day: blobs, by frame, and all else that streams carry (see carried). Blobs wait
+for the caps, as do long answers to strangers. Members' long answers, of theirs and of ours, go
+first, with a part of a cap. Letters, which are what members send each other to agree, gossip and
+short answers wait for no cap, and no budget holds back what members agree by. What is under
+way when a limit is reached comes to its end. What the day has cost is on disk, so that a restart
+gives nothing back.
 """
 
 from collections import deque
@@ -39,6 +42,7 @@ DAY_NS = 24 * 3600 * 10**9
 BURST_S = 0.25  # of a cap, at once
 LAST_SHARE = 0.1  # of a day's bytes: for our contribution, and for what we need ourselves
 STRANGERS_SHARE = 0.25
+FIRST_SHARE = 0.5  # of a cap: long answers of members; the rest is our bulk's
 LOOK_EVERY_S = 1.0
 SAVE_EVERY_S = 30.0  # what a crash may give back
 OWN_KEPT = 4  # contributions: of this round and those that others may still want
@@ -59,7 +63,8 @@ class Cap:
         self._mbit_s = mbit_s
         self._made_for: float | None = None
         self._pace: Pace | None = None
-        self._turn = trio.Lock()
+        self._first: Pace | None = None  # of FIRST_SHARE
+        self._turn, self._first_turn = trio.Lock(), trio.Lock()
 
     def take_at_once(self, size_bytes: int) -> bool:
         """Whether there is enough, and nobody waits."""
@@ -73,11 +78,29 @@ class Cap:
             if pace is not None:
                 await pace.take(size_bytes)
 
+    async def take_first(self, size_bytes: int) -> None:
+        """Ahead of who waits to `take`, and of what that gets; FIRST_SHARE of the cap at most."""
+        if self._now() is None:
+            return
+        async with self._first_turn:
+            pace = self._now()
+            if pace is not None and self._first is not None:
+                pace.spend(size_bytes)
+                await self._first.take(size_bytes)
+
+    async def pass_through(self, size_bytes: int, goes_first: bool) -> None:
+        if goes_first:
+            await self.take_first(size_bytes)
+        elif not self.take_at_once(size_bytes):
+            await self.take(size_bytes)
+
     def _now(self) -> Pace | None:
         mbit_s = self._mbit_s()
         if mbit_s != self._made_for:
             self._made_for, bytes_per_s = mbit_s, (mbit_s or 0.0) * MBIT_BYTES
+            first = FIRST_SHARE * bytes_per_s
             self._pace = Pace(bytes_per_s, BURST_S * bytes_per_s) if mbit_s else None
+            self._first = Pace(first, BURST_S * first) if mbit_s else None
         return self._pace
 
 
@@ -152,6 +175,12 @@ class LinkLimits:
             return self._has_for_strangers()
         is_ours = kind not in SPREAD_KINDS or root in self._own
         return budget is Budget.OPEN or (budget is Budget.SAVING and is_ours)
+
+    def may_answer(self, of_history: bool, to_stranger: bool = False) -> bool:
+        """A request. To members all but history: what they agree by, and what shows our work."""
+        if to_stranger:
+            return self._has_for_strangers()
+        return not of_history or self.budget is Budget.OPEN
 
     async def until_may_fetch(self) -> None:
         while self.budget is Budget.SPENT:

@@ -10,6 +10,7 @@ detail]`. Bodies are bytes that only its two ends read.
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -17,8 +18,9 @@ from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_node.errors import NodeError, PeerFault, Unavailable
 from daa_node.network.directory import Directory
+from daa_node.network.link_limits import LinkLimits
 from daa_node.network.shares import Shares
-from daa_node.network.untaken import Untaken
+from daa_node.network.untaken import Piece, Untaken
 from daa_node.observability.events import REQUEST_FAILED, EventLog
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
@@ -48,6 +50,7 @@ STRANGERS_REQUESTS_MAX = 2
 HELD_S = 10.0
 REFUSAL_BYTES_MAX = 2 * KIB
 ENVELOPE_BYTES = 64  # around a body
+SHORT_BYTES = 16 * KIB  # waits for no cap, as letters do not
 WORD_CHARACTERS_MAX = 40
 DETAIL_CHARACTERS_MAX = 400
 
@@ -75,15 +78,22 @@ class Requests:
         self._directory = directory
         self._events = events
         self._handlers: dict[str, RequestHandler] = {}
+        self._of_history: set[str] = set()
+        self.limits: LinkLimits | None = None  # of the link; None: as it bears
         self._loads: dict[PeerId, _Load] = {}
         self.untaken = untaken or Untaken()  # what guests have not taken, bulk answers included
         self._shares = Shares(directory, self.untaken)
 
-    def register(self, name: str, handler: RequestHandler) -> None:
-        """`handler(peer, body)` gives the response's body, or an Answer; a NodeError refuses."""
+    def register(self, name: str, handler: RequestHandler, of_history: bool = False) -> None:
+        """`handler(peer, body)` gives the response's body, or an Answer; a NodeError refuses.
+
+        `of_history`: for members, too, only while there are data enough (see link_limits).
+        """
         assert name not in self._handlers
         assert len(name) <= WORD_CHARACTERS_MAX
         self._handlers[name] = handler
+        if of_history:
+            self._of_history.add(name)
 
     async def ask(
         self,
@@ -109,6 +119,8 @@ class Requests:
                     payload = await read_message(stream, size_bytes_max)
                 finally:
                     await stream.aclose()
+            if self.limits is not None and len(payload) > SHORT_BYTES:
+                await self.limits.down.take_first(len(payload))
             return _opened(payload, name)
         except (trio.TooSlowError, trio.BrokenResourceError) as error:
             cause = str(error) or f"no answer within {timeout_s:.0f} s"
@@ -166,7 +178,15 @@ class Requests:
             except Unavailable as error:
                 await write_message(stream, _refusal("unavailable", str(error)))
                 return
-            await answer.send(stream.send_all, message_in_pieces(response, PIECE_BYTES))
+            send = partial(self._send, stream, len(response), share.waits)
+            await answer.send(send, message_in_pieces(response, PIECE_BYTES))
+
+    async def _send(
+        self, stream: ByteStream, of_bytes: int, to_stranger: bool, piece: Piece
+    ) -> None:
+        if self.limits is not None and of_bytes > SHORT_BYTES:
+            await self.limits.up.pass_through(len(piece), goes_first=not to_stranger)
+        await stream.send_all(piece)
 
     async def _response(self, peer_id: PeerId, payload: bytes) -> tuple[bytes, int]:
         name = ""
@@ -175,6 +195,11 @@ class Requests:
             handler = self._handlers.get(name)
             if handler is None:
                 raise Unavailable(f"nobody here answers {name!r}")
+            is_stranger = self._shares.of(peer_id).waits
+            if self.limits is not None and not self.limits.may_answer(
+                name in self._of_history, is_stranger
+            ):
+                raise Unavailable(f"today's data for {name!r} are spent: ask another node")
             answer = await handler(peer_id, body)
             if not isinstance(answer, Answer):
                 answer = Answer(answer)

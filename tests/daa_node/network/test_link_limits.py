@@ -8,6 +8,8 @@ from daa_node.errors import NotHeld, Unavailable
 from daa_node.network.answers import answer_of
 from daa_node.network.config import NetworkConfig
 from daa_node.network.link_limits import (
+    BURST_S,
+    FIRST_SHARE,
     GB_BYTES,
     LAST_SHARE,
     STRANGERS_SHARE,
@@ -210,6 +212,33 @@ def test_no_stranger_makes_a_node_sit_out_by_what_it_sends_unasked() -> None:
         assert limits.may_serve("deltas", MANIFEST.root)
         limits.carried.note(GB_BYTES, is_member=True)
         assert not limits.may_serve("deltas", MANIFEST.root)
+
+    in_swarm(play, receivers=0)
+
+
+def test_who_goes_first_has_half_of_a_cap_and_bulk_has_the_rest() -> None:
+    """However much either asks for; each takes what is there as soon as it comes."""
+
+    async def play(world: World) -> None:
+        up, taken = Link(upload_mbit_s=MBIT_S).limits.up, {"first": 0, "bulk": 0}
+
+        async def first() -> None:
+            while True:
+                await up.take_first(10_000)
+                taken["first"] += 10_000
+
+        async def bulk() -> None:
+            while True:
+                await up.take(500_000)
+                taken["bulk"] += 500_000
+
+        with trio.move_on_after(100):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(first)
+                nursery.start_soon(bulk)
+        allowed = (100 + BURST_S) * 1e6
+        assert 0.97 * allowed < sum(taken.values()) < 1.03 * allowed
+        assert taken["first"] == pytest.approx(FIRST_SHARE * allowed, rel=0.02)
 
     in_swarm(play, receivers=0)
 

@@ -171,7 +171,11 @@ async def test_pages_that_are_kept_take_a_bounded_room() -> None:
 async def test_a_page_counts_as_many_reads_as_it_took() -> None:
     chain, handlers = await grown(), dict[str, Any]()
     pages = Pages(chain.chain)
-    pages.serve(cast(Requests, SimpleNamespace(register=handlers.__setitem__)))
+
+    def register(name: str, handler: object, of_history: bool) -> None:
+        handlers[name] = handler
+
+    pages.serve(cast(Requests, SimpleNamespace(register=register)))
     asked = chain.blocks[20].id
     # what it shows, the one above, and the one that is asked about; then it lies there
     for reads in (PAGE_BLOCKS_MAX + 2, 0):
