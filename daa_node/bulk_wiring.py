@@ -37,6 +37,7 @@ class BulkWiring:
         )
         self.limits.weigh, self.limits.carried = parts.weigh_frame, parts.carried
         requests.limits = self.limits
+        parts.limit_relay(self.limits)
         self._bulk = parts.make_bulk(directory.node_of, contacts.blame)
         swarm = Swarm(UnderWay(), self._member_source, lambda: parts.entropy.bytes(SALT_BYTES))
         self.spreading = Spreading(

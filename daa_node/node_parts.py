@@ -24,6 +24,7 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.network.carried import Carried
 from daa_node.network.config import NetworkConfig
 from daa_node.network.hole_punching import Punches
+from daa_node.network.link_limits import LinkLimits
 from daa_node.network.paths import Paths
 from daa_node.network.port_mapping import HomeRouter
 from daa_node.network.untaken import Piece
@@ -152,4 +153,5 @@ class NodeParts:
     speaks: Versions = OURS  # in a simulation it may be those of the next release
     slowness: float = 1.0  # so many times longer a chunk takes, where each stands for many
     carried: Carried = field(default_factory=Carried)  # by the transport's streams
+    limit_relay: Callable[[LinkLimits], None] = lambda _limits: None  # what it relays for others
     weigh_frame: Callable[[Piece], int] = len  # bytes that a frame of the bulk channel stands for

@@ -29,6 +29,7 @@ from daa_node.adapters.libp2p_swarm import BoundedSwarm
 from daa_node.adapters.relay_desk import RelayDesk
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.addresses import CIRCUIT, RELAYED_BY
+from daa_node.network.link_limits import LinkLimits
 from daa_node.seams import ByteStream, OnFault, PeerId
 from daa_node.wire import protocols, relay_messages
 from daa_node.wire.framing import read_message, write_message
@@ -87,6 +88,7 @@ class RelayedConnections(ITransport):
         # relay and called, of circuits that we had and lost: oldest first
         self._ended: dict[tuple[PeerId, PeerId], None] = {}
         self.desk: RelayDesk | None = None
+        self._limits: LinkLimits | None = None
 
     def serve(self, host: GatedHost, on_fault: OnFault, offers: bool) -> None:
         """Dial and take circuits from now on; `offers`: relay those of others as well."""
@@ -95,8 +97,12 @@ class RelayedConnections(ITransport):
         host.set_stream_handler(TProtocol(protocols.RELAYED), serving(self._on_circuit))
         if offers:
             around = self.is_relayed, self._is_connected, swarm.is_member
-            self.desk = RelayDesk(self._open, *around, on_fault)
+            self.desk = RelayDesk(self._open, *around, on_fault, lambda: self._limits)
             host.set_stream_handler(TProtocol(protocols.RELAY), serving(self.desk.serve))
+
+    def keep_to(self, limits: LinkLimits) -> None:
+        """What we relay for others counts, and keeps to these."""
+        self._limits = limits
 
     def is_relayed(self, peer_id: PeerId) -> bool:
         """Whether we are connected with it through a relay."""

@@ -7,6 +7,10 @@ Who has a reservation can be reached through us by whom we have welcomed. We see
 the number of bytes: what they say is sealed by noise from end to end. Every member has a pace of
 its own, all who are no members share one; whoever sends faster waits. No circuit leads through two
 relays.
+
+All of it counts as data of our link, both ways, and keeps to its caps (see link_limits). With a
+tenth of a day's bytes left no reservation is given and no circuit opened, and guests' circuits
+end; those of members stay, for the letters in them, at SPENT_BYTES_PER_S once nothing is left.
 """
 
 from collections import Counter
@@ -16,8 +20,9 @@ from functools import partial
 
 import trio
 
-from daa_node.adapters.libp2p_peer_stream import set_apart
+from daa_node.adapters.libp2p_peer_stream import count_elsewhere, set_apart
 from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.link_limits import Budget, LinkLimits
 from daa_node.network.pace import Pace
 from daa_node.seams import ByteStream, IsMember, OnFault, PeerId
 from daa_node.wire import protocols, relay_messages
@@ -35,6 +40,8 @@ GUESTS_CIRCUITS_TO_ONE_MAX = 8
 CONNECTS_PER_S, CONNECTS_BURST = 0.5, 32.0  # of a member, and of all guests together
 # A member: a contribution of 100 MB in a minute. Guests: as one of them, all together.
 BYTES_PER_S, BYTES_BURST = 2.0 * MIB, 32.0 * MIB
+# Once our day is spent, of a member: its letters, and little beside them.
+SPENT_BYTES_PER_S = 16.0 * KIB
 PIECE_BYTES = 64 * KIB
 IDLE_S = 90.0  # six pings of yamux, which both ends send
 WORDS_TIMEOUT_S = 10.0
@@ -53,7 +60,10 @@ class RelayDesk:
         is_connected: Callable[[PeerId], bool],
         is_member: IsMember,
         on_fault: OnFault,
+        limits: Callable[[], LinkLimits | None] = lambda: None,
     ) -> None:
+        """`limits`: of our link, once they are known."""
+        self._limits = limits
         self._open_stream = open_stream
         self._is_relayed = is_relayed
         self._is_connected = is_connected
@@ -79,6 +89,9 @@ class RelayDesk:
         try:
             if self._is_relayed(stream.peer_id):
                 raise Unavailable("no circuit leads through two relays")
+            limits, is_guest = self._limits(), not self._is_member(stream.peer_id)
+            if limits is not None and not limits.may_relay(is_guest):
+                raise Unavailable("today's data are nearly spent: another relay may have some")
             if word == "reserve":
                 self._reserve(stream.peer_id)
                 await write_message(stream, relay_messages.granted(RESERVED_S))
@@ -163,29 +176,47 @@ class RelayDesk:
 
     async def _relay(self, caller: ByteStream, called: ByteStream) -> None:
         """Until either end closes."""
-        set_apart(caller)
-        set_apart(called)
+        for end in (caller, called):
+            set_apart(end)
+            count_elsewhere(end)  # who is no member spends of strangers' data, both ways
         try:
             async with trio.open_nursery() as nursery:
                 ends = caller.peer_id, called.peer_id
                 for source, sink in ((caller, called), (called, caller)):
-                    carry = partial(self._carry, source, sink, self._pace_of(source.peer_id, *ends))
+                    pace = self._pace_of(source.peer_id, *ends)
+                    carry = partial(self._carry, source, sink, pace, pace is self._guests_pace)
                     nursery.start_soon(_then_cancel, carry, nursery.cancel_scope)
         except* trio.BrokenResourceError:
             pass  # one of them has broken it off
 
-    async def _carry(self, source: ByteStream, sink: ByteStream, pace: Pace) -> None:
+    async def _carry(
+        self, source: ByteStream, sink: ByteStream, pace: Pace, of_guest: bool
+    ) -> None:
         while True:
             piece = b""
             with trio.move_on_after(IDLE_S):
                 piece = await source.receive_some(PIECE_BYTES)
             if not piece:
                 return
-            await pace.take(len(piece))
+            if not await self._may_pass(len(piece), pace, of_guest):
+                return
             with trio.move_on_after(IDLE_S) as taking:
                 await sink.send_all(piece)
             if taking.cancelled_caught:
                 return  # who reads nothing holds no circuit either
+
+    async def _may_pass(self, size_bytes: int, pace: Pace, of_guest: bool) -> bool:
+        """Wait until a piece may; False if its circuit is to end."""
+        limits = self._limits()
+        if limits is None:
+            await pace.take(size_bytes)
+            return True
+        if of_guest and not limits.may_relay(True):
+            return False
+        is_spent = limits.budget is Budget.SPENT
+        await pace.take(size_bytes * BYTES_PER_S / SPENT_BYTES_PER_S if is_spent else size_bytes)
+        await limits.relay(size_bytes, of_guest)
+        return True
 
     def _pace_of(self, peer_id: PeerId, *ends: PeerId) -> Pace:
         """What a member sends to a guest is not taken from what it may send to members."""

@@ -292,6 +292,7 @@ class _Daemon:
                     doorbell=self._transport.doorbell,
                     circuits=self._transport.circuits,
                     carried=self._transport.carried,
+                    limit_relay=self._transport.circuits.keep_to,
                     paths=self._transport.paths,
                     punches=self._transport.punches,
                     router=self._make_router(),

@@ -1,7 +1,7 @@
 """What the operator lets this node's link carry: bits a second each way, and bytes a day.
 
     open --a tenth of the day's bytes is left--> saving: of blobs, only our contribution is served;
-                                                 no history is shown
+                                                 no history, and no new circuit
          --nothing is left--> spent: no blob is served, and nothing more is fetched
          --midnight UTC, or a larger budget--> open
 
@@ -9,12 +9,12 @@ Strangers have a quarter of a day's bytes, all of them together, and none of wha
 whoever likes could make a member sit out. Beyond it they are answered nothing, and what they send
 nevertheless counts no more: nobody can refuse what comes.
 
-Two counts make up a day: blobs, by frame, and all else that streams carry (see carried). Blobs wait
-for the caps, as do long answers to strangers. Members' long answers, of theirs and of ours, go
-first, with a part of a cap. Letters, which are what members send each other to agree, gossip and
-short answers wait for no cap, and no budget holds back what members agree by. What is under
-way when a limit is reached comes to its end. What the day has cost is on disk, so that a restart
-gives nothing back.
+Three counts make up a day: blobs, by frame; what is relayed, as it comes and as it leaves; and all
+else that streams carry (see carried). Blobs wait for the caps, as do strangers' circuits and long
+answers to them. Members' circuits and long answers, of theirs and of ours, go first, with a part of
+a cap. Letters, which are what members send each other to agree, gossip and short answers wait for
+no cap, and no budget holds back what members agree by. What is under way when a limit is reached
+comes to its end. What the day has cost is on disk, so that a restart gives nothing back.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ DAY_NS = 24 * 3600 * 10**9
 BURST_S = 0.25  # of a cap, at once
 LAST_SHARE = 0.1  # of a day's bytes: for our contribution, and for what we need ourselves
 STRANGERS_SHARE = 0.25
-FIRST_SHARE = 0.5  # of a cap: long answers of members; the rest is our bulk's
+FIRST_SHARE = 0.5  # of a cap: answers to members, and their circuits; the rest is our bulk's
 LOOK_EVERY_S = 1.0
 SAVE_EVERY_S = 30.0  # what a crash may give back
 OWN_KEPT = 4  # contributions: of this round and those that others may still want
@@ -124,7 +124,7 @@ class LinkLimits:
         self.down = Cap(lambda: settings().download_mbit_s)
         self._own: deque[BlobRoot] = deque(maxlen=OWN_KEPT)
         self._day = wall_ns() // DAY_NS
-        # Of this day, blobs: to and from members, and all of before a restart.
+        # Of this day, blobs and circuits: to and from members, and all of before a restart.
         self._members_bytes = 0
         self._guests_bytes = 0  # all others; a restart forgets them as theirs
         self._carried_before = (0, 0)  # by streams, of members and of strangers, before this day
@@ -136,7 +136,7 @@ class LinkLimits:
         self._own.append(root)
 
     def count(self, size_bytes: int, of_stranger: bool = False) -> None:
-        """Bulk has left or come."""
+        """Bulk, or what we relay, has left or come."""
         self._turn_day()
         if of_stranger:
             self._guests_bytes += size_bytes
@@ -181,6 +181,16 @@ class LinkLimits:
         if to_stranger:
             return self._has_for_strangers()
         return not of_history or self.budget is Budget.OPEN
+
+    def may_relay(self, for_guest: bool) -> bool:
+        """Another circuit, or a reservation."""
+        return self._has_for_strangers() if for_guest else self.budget is Budget.OPEN
+
+    async def relay(self, size_bytes: int, for_guest: bool) -> None:
+        """A piece that has come and is to leave again; those of members go ahead of bulk."""
+        self.count(2 * size_bytes, for_guest)
+        for cap in (self.down, self.up):
+            await cap.pass_through(size_bytes, goes_first=not for_guest)
 
     async def until_may_fetch(self) -> None:
         while self.budget is Budget.SPENT:

@@ -15,6 +15,7 @@ from daa_node.seams import Address, ByteStream, PeerId
 from daa_node.wire import protocols, relay_messages
 from daa_node.wire.framing import read_message, write_message
 from tests.daa_node.adapters.lone_transport import transport
+from tests.daa_node.network.limited_link import Link
 from tests.daa_node.network.neighbours import until
 
 ECHO = "/echo"
@@ -115,6 +116,31 @@ async def test_who_asks_a_relay_before_it_has_noted_the_connection_is_heard_all_
         swarm.notify_connected = note_once_asked  # type: ignore[method-assign]
         swarm.admissions.wait = wait  # type: ignore[method-assign]
         assert await caller.dial(through(relay, called)) == called.peer_id
+
+
+def counted(transport: Libp2pTransport) -> int:
+    return transport.carried.of_members + transport.carried.of_strangers
+
+
+async def test_what_streams_carry_is_counted_once_also_through_a_relay() -> None:
+    """Whoever relays counts it at its desk, and not on its streams as well."""
+    async with world() as (relay, caller, called):
+        direct, payload = sum(map(counted, (relay, caller))), bytes(10**6)
+        relay.set_handler(ECHO, echo)
+        await heard_back(caller, relay.peer_id, payload)
+        assert 4 * 10**6 <= sum(map(counted, (relay, caller))) - direct < 4.02 * 10**6
+        link = Link()
+        relay.circuits.keep_to(link.limits)
+        await called.circuits.reserve(relay.peer_id)
+        await caller.dial(through(relay, called))
+        await until(lambda: caller.peer_id in called.connected())
+        before = [counted(each) for each in (relay, caller, called)]
+        await heard_back(caller, called.peer_id, payload)
+        after = [counted(each) for each in (relay, caller, called)]
+        more = [b - a for a, b in zip(before, after, strict=True)]
+        assert more[0] < 20_000
+        assert all(2 * 10**6 <= size < 2.01 * 10**6 for size in more[1:])
+        assert 4 * 10**6 <= link.limits.spent_bytes < 4.1 * 10**6
 
 
 async def test_the_relay_carries_no_word_in_the_clear() -> None:

@@ -9,11 +9,14 @@ from trio.testing import memory_stream_pair
 from daa_node.adapters import relay_desk
 from daa_node.adapters.relay_desk import RelayDesk
 from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.link_limits import GB_BYTES, LAST_SHARE, STRANGERS_SHARE, Budget
 from daa_node.seams import ByteStream, PeerId
 from daa_node.wire import protocols, relay_messages
 from daa_node.wire.framing import read_message, write_message
+from tests.daa_node.network.limited_link import Link
 
 CALLER, CALLED = PeerId("member caller"), PeerId("member called")
+GUEST = PeerId("guest")
 
 
 class Wire:
@@ -42,7 +45,12 @@ def wires(peer_id: PeerId) -> tuple[Wire, Wire]:
 class World:
     """A desk, and peers that grant what it brings them and say everything back."""
 
-    def __init__(self, nursery: trio.Nursery, relayed: frozenset[PeerId] = frozenset()) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        relayed: frozenset[PeerId] = frozenset(),
+        link: Link | None = None,
+    ) -> None:
         self.faults: list[str] = []
         self.gone: set[PeerId] = set()
         self._nursery = nursery
@@ -52,6 +60,7 @@ class World:
             lambda peer: peer not in self.gone,
             lambda peer: peer.startswith("member"),
             lambda _peer, fault: self.faults.append(fault.reason),
+            lambda: None if link is None else link.limits,
         )
 
     async def _open(self, peer_id: PeerId, protocol: str) -> ByteStream:
@@ -250,4 +259,82 @@ async def test_no_circuit_leads_through_two_relays_and_nonsense_is_a_fault(
         with pytest.raises(PeerFault, match="truncated"):
             await world.desk.serve(gone)
         assert world.faults == ["relay-malformed"]
+        nursery.cancel_scope.cancel()
+
+
+async def said_back(wire: Wire, size_bytes: int) -> bool:
+    """Through a circuit and back; False if it ends before."""
+    heard = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wire.send_all, bytes(size_bytes))
+        while heard < size_bytes and (piece := await wire.receive_some(1 << 16)):
+            heard += len(piece)
+        nursery.cancel_scope.cancel()
+    return heard == size_bytes
+
+
+async def test_what_is_relayed_counts_both_ways_and_guests_spend_of_strangers_data(
+    autojump_clock: object,
+) -> None:
+    """Each byte comes and leaves again, and so does what is said back."""
+    async with trio.open_nursery() as nursery:
+        link = Link(data_gb_a_day=0.1)
+        world, share = World(nursery, link=link), int(STRANGERS_SHARE * 10**8)
+        await world.asked(CALLED, relay_messages.reserve())
+        wire, _ = await world.asked(CALLER, relay_messages.connect(CALLED))
+        assert await said_back(wire, 10**6)
+        assert link.limits.spent_bytes == 4 * 10**6
+        guests, _ = await world.asked(GUEST, relay_messages.connect(CALLED))
+        assert not await said_back(guests, share)
+        assert link.limits.spent_bytes == 4 * 10**6 + share
+        assert link.limits.budget is Budget.OPEN
+        with pytest.raises(Unavailable, match="nearly spent"):
+            await world.asked(GUEST, relay_messages.connect(CALLED))
+        with pytest.raises(Unavailable, match="nearly spent"):
+            await world.asked(GUEST, relay_messages.reserve())
+        await world.asked(CALLER, relay_messages.connect(CALLED))
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_last_tenth_of_a_day_opens_no_circuit_and_letters_pass_to_the_end(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        link = Link(data_gb_a_day=1.0)
+        world = World(nursery, link=link)
+        await world.asked(CALLED, relay_messages.reserve())
+        wire, _ = await world.asked(CALLER, relay_messages.connect(CALLED))
+        guests, _ = await world.asked(GUEST, relay_messages.connect(CALLED))
+        link.limits.count(int(GB_BYTES * (1 - LAST_SHARE)))
+        for wish in (relay_messages.connect(CALLED), relay_messages.reserve()):
+            with pytest.raises(Unavailable, match="nearly spent"):
+                await world.asked(CALLER, wish)
+        assert not await said_back(guests, 1000)
+        began_s = trio.current_time()
+        assert await said_back(wire, 10**6)
+        assert trio.current_time() == began_s
+        link.limits.count(int(GB_BYTES * LAST_SHARE))
+        assert link.limits.budget is Budget.SPENT
+        assert await said_back(wire, 1000)
+        assert trio.current_time() == began_s
+        assert await said_back(wire, 10**6)
+        least_s = (10**6 - relay_desk.BYTES_BURST / 128) / relay_desk.SPENT_BYTES_PER_S
+        assert trio.current_time() - began_s > least_s
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("caller", [CALLER, GUEST])
+@pytest.mark.parametrize("way", ["upload_mbit_s", "download_mbit_s"])
+async def test_circuits_keep_to_the_caps_both_ways(
+    way: str, caller: PeerId, autojump_clock: object
+) -> None:
+    """A megabyte a second for what is relayed and for what is said back; members have half."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, link=Link(None, **{way: 8.0}))
+        await world.asked(CALLED, relay_messages.reserve())
+        wire, _ = await world.asked(caller, relay_messages.connect(CALLED))
+        began_s = trio.current_time()
+        assert await said_back(wire, 4 * 10**6)
+        least_s = 14.0 if caller == CALLER else 7.0
+        assert least_s < trio.current_time() - began_s < 1.2 * least_s
         nursery.cancel_scope.cancel()
