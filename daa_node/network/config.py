@@ -127,7 +127,9 @@ class NetworkConfig(BaseModel):
     # asked only where members find that nobody can dial us, and to this node's ports alone
     upnp: bool = Field(True, description="ask the home's router to let others in, if need be")
     relay: bool = Field(
-        False, description="pass on bytes of peers that cannot dial each other, 2 MiB/s of each"
+        False,
+        description="pass on bytes of peers that cannot dial each other, 2 MiB/s of each, and no "
+        "more than the caps below and the day's data allow",
     )
     peers_max: int = Field(
         PEERS_MAX_DEFAULT,
@@ -139,7 +141,8 @@ class NetworkConfig(BaseModel):
         None,
         ge=CAP_MBIT_S_LEAST,
         le=CAP_MBIT_S_MOST,
-        description="of contributions and other blobs; null: no limit",
+        description="of contributions and other blobs, long answers and what is relayed; null: no "
+        "limit",
     )
     download_mbit_s: float | None = Field(
         None, ge=CAP_MBIT_S_LEAST, le=CAP_MBIT_S_MOST, description="as upload_mbit_s"
@@ -149,7 +152,7 @@ class NetworkConfig(BaseModel):
         gt=0.0,
         le=DATA_GB_A_DAY_MOST,
         description="both ways, by UTC; with a tenth left only our own contribution is served, and "
-        "with nothing left this node sits out",
+        "with nothing left this node sits out, but votes; strangers have a quarter at most",
     )
     deny: tuple[Network, ...] = Field(
         (), description="networks that may not connect, like 198.51.100.0/24 or 2001:db8::/32"
