@@ -155,7 +155,7 @@ JOBS: tuple[Row, ...] = (
         "Fetch it again, whole",
     ),
     Row(
-        "says where it lies on this host",
+        "cannot read the file: ",
         "A file of the job's data is not where the settings say",
         "Set that key in config.yaml to the path of the file on this host",
     ),

@@ -56,22 +56,12 @@ def digests_of(folder: Path) -> dict[str, str]:
 @contextmanager
 def opened(base: BaseFolder) -> Iterator[Path]:
     """A folder with the files of the genesis alone, once each has its digest. Raises UserError."""
-    assert base.files is not None, "a genesis has them"
-    if base.path is None:
-        raise UserError(
-            f"the genesis names its model's base by digest, and no place: say in config.yaml, "
-            f"{SETTING}, in which folder it lies on this host"
-        )
-    for name, wanted in base.files.items():
-        file = base.path / name
+    files = _files(base)
+    for file, wanted in files:
         try:
             found = digest_of_content(file)
         except OSError as fault:
-            raise UserError(
-                f"{file}: cannot read this file of the model's base: {fault.strerror or fault}; it "
-                f"should have the blake3 {wanted}. {SETTING} in config.yaml says in which folder "
-                "the base lies on this host"
-            ) from None
+            raise _unreadable(file, wanted, fault) from None
         if found != wanted:
             raise UserError(
                 f"{file}: the blake3 of its content is {found}, the genesis names {wanted}; "
@@ -80,14 +70,45 @@ def opened(base: BaseFolder) -> Iterator[Path]:
             )
     with TemporaryDirectory(prefix="daa-base-") as room:
         view = Path(room)
-        for name in base.files:
-            (view / name).symlink_to((base.path / name).resolve())
-        if missing := _weights_in(view) - base.files.keys():  # it may be a path to anywhere
+        for file, _ in files:
+            (view / file.name).symlink_to(file.resolve())
+        # it may be a path to anywhere
+        if missing := _weights_in(view) - {file.name for file, _ in files}:
             raise UserError(
                 f"{base.path}: the weights of the model's base lie in {min(missing)} as well, of "
                 "which the genesis names no digest; nothing was read of it"
             )
         yield view
+
+
+def check_there(base: BaseFolder) -> None:
+    """Raises UserError as `opened` does, for what cannot be read; it may be the wrong one."""
+    for file, wanted in _files(base):
+        try:
+            with file.open("rb") as opening:
+                opening.read(1)
+        except OSError as fault:
+            raise _unreadable(file, wanted, fault) from None
+
+
+def _files(base: BaseFolder) -> list[tuple[Path, str]]:
+    """Each with the digest that it should have. Raises UserError."""
+    assert base.files is not None, "a genesis has them"
+    if base.path is None:
+        told = ", ".join(f"{name} blake3 {digest}" for name, digest in base.files.items())
+        raise UserError(
+            f"the genesis names its model's base by digest, and no place: say in config.yaml, "
+            f"{SETTING}, in which folder it lies on this host. It is: {told}"
+        )
+    return [(base.path / name, digest) for name, digest in base.files.items()]
+
+
+def _unreadable(file: Path, wanted: str, fault: OSError) -> UserError:
+    return UserError(
+        f"{file}: cannot read this file of the model's base: {fault.strerror or fault}; it "
+        f"should have the blake3 {wanted}. Put it there, or say in config.yaml, {SETTING}, in "
+        "which folder the base lies on this host"
+    )
 
 
 def marks_of(base: BaseFolder | None) -> Marks:

@@ -49,30 +49,54 @@ class Content:
 
 def open_wanted(wanted: Wanted, cache_dir: Path) -> Content:
     """Raises UserError, with the digest that the file should have and where it lies."""
-    if wanted.path is None:
-        why = "a file of this host's own has no place"
-        if wanted.digest is not None:
-            why = f"the genesis names data by their blake3 {wanted.digest}, and no place"
-        raise UserError(f"{why}: say in config.yaml, {wanted.setting}, where they lie on this host")
-    try:
-        if is_packed(wanted.path):
-            path, found = _unpacked(wanted.path, cache_dir)
+    with _refusing(wanted) as source:
+        if is_packed(source):
+            path, found = _unpacked(source, cache_dir)
         else:
-            path, found = wanted.path, digest_of_content(wanted.path)
+            path, found = source, digest_of_content(source)
+        if wanted.digest not in (None, found):
+            if path != source:
+                path.unlink(missing_ok=True)  # nobody wants it
+            raise UserError(
+                f"{source}:1: the blake3 of its content is {found}, the genesis names "
+                f"{wanted.digest}; copy the file that the network was made for, or say in "
+                f"config.yaml, {wanted.setting}, where it lies"
+            )
+    return Content(path, found, source)
+
+
+def check_there(wanted: Wanted) -> None:
+    """Raises UserError as `open_wanted` does, for what cannot be read; it may be the wrong one."""
+    with _refusing(wanted) as source, _opened(source) as file:
+        file.read(1)
+
+
+@contextmanager
+def _refusing(wanted: Wanted) -> Iterator[Path]:
+    """Where it lies. What is raised inside names the digest that the file should have, too."""
+    try:
+        if wanted.path is None:
+            raise UserError(_without_place(wanted))
+        yield wanted.path
     except OSError as fault:
-        raise UserError(
-            f"{wanted.path}:1: cannot read the file: {fault.strerror or fault}; {wanted.setting} "
-            "in config.yaml says where it lies on this host"
-        ) from None
-    if wanted.digest not in (None, found):
-        if path != wanted.path:
-            path.unlink(missing_ok=True)  # nobody wants it
-        raise UserError(
-            f"{wanted.path}:1: the blake3 of its content is {found}, the genesis names "
-            f"{wanted.digest}; copy the file that the network was made for, or say in config.yaml, "
-            f"{wanted.setting}, where it lies"
+        told = (
+            f"{wanted.path}:1: cannot read the file: {fault.strerror or fault}; put it there, or "
+            f"say in config.yaml, {wanted.setting}, where it lies on this host"
         )
-    return Content(path, found, wanted.path)
+    except UserError as refused:
+        told = str(refused)
+    else:
+        return
+    if wanted.digest is not None and wanted.digest not in told:
+        told = f"{told}. Its content should have the blake3 {wanted.digest}"
+    raise UserError(told) from None
+
+
+def _without_place(wanted: Wanted) -> str:
+    why = "a file of this host's own has no place"
+    if wanted.digest is not None:
+        why = f"the genesis names data by their blake3 {wanted.digest}, and no place"
+    return f"{why}: say in config.yaml, {wanted.setting}, where they lie on this host"
 
 
 def is_packed(path: Path) -> bool:

@@ -129,7 +129,7 @@ def test_the_files_are_compared_before_anything_is_built(tmp_path: Path) -> None
     with pytest.raises(UserError, match=f"No such file.* it should have the blake3 {wanted}"):
         core_of(job, tmp_path)
     model = job.model.anywhere()
-    with pytest.raises(UserError, match=r"say in config.yaml, model\.base, in which folder"):
+    with pytest.raises(UserError, match=rf"say in config.yaml, model\.base, .*{wanted}"):
         core_of(job.model_copy(update={"model": model}), tmp_path)
 
 

@@ -13,6 +13,7 @@ from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import (
     LOCK,
     Wanted,
+    check_there,
     digest_of_content,
     kept_or_made,
     open_wanted,
@@ -48,6 +49,34 @@ def test_of_a_packed_file_that_is_refused_nothing_stays_in_the_cache(tmp_path: P
     with pytest.raises(UserError, match=r"text\.gz:1: .* the genesis names abab"):
         open_wanted(Wanted(path, "ab" * 32, "data.path"), tmp_path / "cache")
     assert names(tmp_path / "cache") == set()
+
+
+def test_whatever_is_wrong_with_a_file_the_digest_that_it_should_have_is_told(
+    tmp_path: Path,
+) -> None:
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress(TEXT)[:-4])
+    whole = tmp_path / "whole.gz"
+    whole.write_bytes(gzip.compress(TEXT))
+    no_cache = tmp_path / "no-cache"
+    no_cache.write_text("a file")
+    for path, cache, words in [
+        (cut, tmp_path / "cache", "gzip cannot unpack it"),
+        (tmp_path / "absent.txt", tmp_path / "cache", "No such file"),
+        (None, tmp_path / "cache", "and no place"),
+        (whole, no_cache, "cannot unpack"),
+    ]:
+        with pytest.raises(UserError, match=f"{words}.*{'ab' * 32}|{'ab' * 32}.*{words}") as told:
+            open_wanted(Wanted(path, "ab" * 32, "data.path"), cache)
+        assert str(told.value).count("ab" * 32) == 1
+
+
+def test_to_look_for_a_file_reads_none_of_it_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(TEXT)
+    check_there(Wanted(path, "ab" * 32, "data.path"))
+    with pytest.raises(UserError, match=f"No such file.*put it there.*{'ab' * 32}"):
+        check_there(Wanted(tmp_path / "absent.txt", "ab" * 32, "data.path"))
 
 
 def test_what_a_process_that_was_killed_left_half_made_goes(tmp_path: Path) -> None:
