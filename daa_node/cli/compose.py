@@ -14,7 +14,6 @@ from pathlib import Path
 
 import trio
 
-from daa_consensus.roll import Admission
 from daa_dag.ids import VertexId
 from daa_node import collector
 from daa_node.adapters.asked_process import base_weights
@@ -49,7 +48,7 @@ from daa_node.cli.identity import LocalNode
 from daa_node.cli.keeping import history_of, tracing_of
 from daa_node.cli.live_settings import LiveSettings
 from daa_node.cli.remarks import finish, remark
-from daa_node.cli.starting import RETIRED, check_start, has_retired
+from daa_node.cli.starting import check_start, once
 from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
 from daa_node.config_file import Override
@@ -121,18 +120,6 @@ class Joined:
     tell: Callable[[EventLog], Awaitable[None]]
 
 
-def _once(config: NodeConfig, made: Genesis, directory: DataDirectory) -> str:
-    admission = made.job.trainers.admission
-    if has_retired(directory):
-        return f"does not train: {RETIRED}"
-    if config.enroll and admission is Admission.OPEN:
-        return "trains once a set has enrolled it"
-    if config.enroll and admission is Admission.VOUCHED:
-        return "trains once a validator vouches for it: `daa-node trainers vouch NODE` there"
-    does = "trains" if config.trainer.contribute else "votes"
-    return f"{does} once it is a validator: `daa-node validators propose join`"
-
-
 def run_daemon(
     root: Path,
     config_path: Path | None,
@@ -156,7 +143,7 @@ def run_daemon(
         report.note(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "
             f"{made.job.name}. It follows the network, and "
-            f"{_once(node.config.value, made, node.directory)}"
+            f"{once(node.config.value, made, node.directory)}"
         )
     anchor = read_trusted(node.directory.trusted).get(made.chain_id)
     make_room(node.config.value, len(made.public_keys))

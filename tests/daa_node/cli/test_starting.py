@@ -1,4 +1,4 @@
-"""What settings a daemon does not start with, and whose code it runs."""
+"""What settings a daemon does not start with, whose code it runs, and what it tells of itself."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,11 +7,12 @@ from typing import cast
 import pytest
 
 from daa_node.cli.data_directory import DataDirectory
-from daa_node.cli.starting import check_start
+from daa_node.cli.starting import check_start, once
 from daa_node.config import NodeConfig
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis
 from daa_node.training.config import TrainerConfig
+from tests.daa_node.cli.test_compose import network
 from tests.daa_node.training.own_modules import PACKAGE, job_of
 
 LIGHT = TrainerConfig(contribute=False)
@@ -39,3 +40,23 @@ def test_nobody_asks_to_train_and_never_does(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="enroll is true, which asks to train") as refused:
         check_start(made, directory, NodeConfig(enroll=True, trainer=LIGHT))
     assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "admission", "words"),
+    [
+        ({"enroll": True}, "vouched", "the one by whose invite it came does so by itself"),
+        ({"enroll": True}, "open", "once a set has enrolled it"),
+        ({}, "vouched", "propose join`. Without a vote it trains with an invite (`daa-node join"),
+        ({}, "open", "propose join`. Without a vote it trains with `enroll: true`"),
+        ({"enroll": True}, "closed", "trains once it is a validator: `daa-node validators"),
+        ({"trainer": {"contribute": False}}, "vouched", "votes once it is a validator"),
+    ],
+)
+def test_who_is_no_founder_is_told_how_it_comes_to_train(
+    settings: dict[str, object], admission: str, words: str
+) -> None:
+    made = network(trainers={"admission": admission})
+    told = once(NodeConfig.model_validate(settings), made)
+    assert words in told
+    assert ("INVITE" in told) == (admission == "vouched" and not settings.get("trainer"))
