@@ -21,6 +21,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,7 +45,7 @@ class DataDirectory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.version = root / "VERSION"
-        self._begun = root / "VERSION.part"  # until a node is whole
+        self.begun = root / "VERSION.part"  # until a node is whole
         self.config = root / "config.yaml"
         self.genesis = root / "genesis.json"
         self.weights = root / "weights.safetensors"
@@ -72,7 +73,7 @@ class DataDirectory:
         self.check_free()
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            version = self._begun.open("x")  # of two inits at once, one has the directory
+            version = self.begun.open("x")  # of two inits at once, one has the directory
         except OSError as failure:
             raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
         try:
@@ -105,8 +106,8 @@ class DataDirectory:
     def complete(self) -> None:
         """All that makes a node lies here: from now on it is one. Raises StorageFailed."""
         try:
-            sync(self._begun)
-            self._begun.rename(self.version)
+            sync(self.begun)
+            self.begun.rename(self.version)
             sync(self.root)
         except OSError as failure:
             raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
@@ -120,11 +121,11 @@ class DataDirectory:
             self.genesis.unlink(missing_ok=True)
             self.trusted.unlink(missing_ok=True)
             self.version.unlink(missing_ok=True)
-            self._begun.unlink(missing_ok=True)
+            self.begun.unlink(missing_ok=True)
             self.root.rmdir()
 
     def _check_whole(self) -> None:
-        if self._begun.exists() and not self.version.exists():
+        if self.begun.exists() and not self.version.exists():
             raise UserError(
                 f"{self.root} holds half a node: its `daa-node init` was ended in the middle. No "
                 f"network knows its keys: remove {self.root}, and make the node again"
@@ -310,6 +311,17 @@ def write_durably(path: Path, payload: bytes) -> None:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Other text in a person's file, which keeps its mode. Raises StorageFailed."""
+    path = path.resolve()  # a link stays one
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        write_durably(path, text.encode())
+        path.chmod(mode)
+    except OSError as fault:
+        raise StorageFailed(f"cannot write {path}: {fault.strerror}") from fault
 
 
 def read_text(path: Path, what: str, remedy: str) -> str:

@@ -27,6 +27,10 @@ from daa_node.system_calls import cores
 from daa_node.training.config import TrainerConfig
 
 THREADS = re.compile(r"\bthreads: (\d+)")
+SETTINGS_REMEDY = "restore it, or make an empty file, as every setting has a default"
+# Behind what we write into config.yaml.
+ENROLLS_WHY = "it trains, and says so again whenever it was away"
+BOOTSTRAP_WHY = "told us of the network"
 RECORD_WORD = "daa-record-1"  # the first word of a record's one line of text
 
 
@@ -123,8 +127,7 @@ def open_config(
     directory: DataDirectory, config_path: Path | None = None, flags: tuple[Override, ...] = ()
 ) -> Loaded[NodeConfig]:
     path = config_path or directory.config
-    remedy = "restore it, or make an empty file, as every setting has a default"
-    text = read_text(path, "configuration", remedy)
+    text = read_text(path, "configuration", SETTINGS_REMEDY)
     return node_config.load(str(path), text, os.environ, flags)
 
 

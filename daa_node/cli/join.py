@@ -1,13 +1,16 @@
 """`daa-node join`: from an invite's text to a daemon that trains, and nothing kept before the yes.
 
     read the text -> visit its validator: genesis, would we be welcome, can we be dialled
-      -> measure this machine -> show all that, ask -> make the node -> come in -> run
+      -> what does this host lack? -> measure it -> show all that, ask -> make the node -> come in
+         -> run
+
+What a host lacks, somebody's code or a file, is put into the node's directory and its settings. So
+the node is made then, and told to nobody: the same line goes on with it.
 
 The token goes to the node that the invite names alone, as that node's own signature proves. What is
 told of the network beside its genesis is that node's word; all that is trained on is proved later.
 """
 
-import os
 import shlex
 import shutil
 import sys
@@ -20,35 +23,32 @@ import trio
 
 from daa_consensus.enrolment import Enroll, Enrolment, TrainerRequest
 from daa_dag.ids import DIGEST_BYTES, VertexId
-from daa_node import config as node_config
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.agreement import invitations
 from daa_node.agreement.invitations import Prospect, decode_answer, encode_request, enrolment_until
 from daa_node.agreement.invite_book import Refusal
 from daa_node.agreement.withdrawal import Withdrawal
 from daa_node.checkpoints.beside import temporary_room
-from daa_node.cli import identity, joining, local, report
+from daa_node.cli import identity, joining, report
 from daa_node.cli.compose import Joined, run_daemon, training_job
 from daa_node.cli.contribution import tell
-from daa_node.cli.data_directory import DataDirectory, write_durably
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.host_needs import lacking
 from daa_node.cli.join_costs import Costs, Others, check_quota, check_room, costs_of
+from daa_node.cli.join_home import Home
 from daa_node.cli.speed import Speed, measured
 from daa_node.cli.starting import has_retired
-from daa_node.cli.trusted import keep_trusted, trusted_text
-from daa_node.config import NodeConfig
 from daa_node.errors import StorageFailed, UserError
 from daa_node.genesis import Genesis
 from daa_node.identity.envelope import sign
-from daa_node.identity.keys import NodeKeys
-from daa_node.identity.record import Role
 from daa_node.identity.validators import MemberKeys
 from daa_node.network.invite_text import Invite, decode_invite
 from daa_node.seams import Address
-from daa_node.training.module_config import check_allowed
 from daa_node.training.torch_there import need_torch
 
 INVITE_BYTES_MAX = 8192  # from standard input
 DIALLED_BACK_S = 12.0
+Measure = Callable[[Genesis, Home], Speed]
 
 # What a refusal means to whoever joins, and what to do.
 REFUSED: Mapping[Refusal, str] = {
@@ -97,7 +97,10 @@ class Found:
 
 
 def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
-    """Returns when the daemon has ended. Raises UserError, with nothing kept before the yes."""
+    """Returns when the daemon has ended.
+
+    Raises UserError, with nothing kept before the yes, but where this host lacks what it is to get.
+    """
     need_torch("join, which has this machine train,")
     hands = hands or Hands()
     if not wanted.yes and not sys.stdin.isatty():
@@ -111,24 +114,23 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
         except UnicodeDecodeError:
             raise UserError("standard input is no text: pipe the invite's text into it") from None
     invite, anchor = decode_invite(text), _anchor_of(wanted.trust)
-    home = Home.at(wanted, invite)
+    home = Home.at(wanted.directory, wanted.role, invite)
     found = trio.run(_look, invite, home)
     made = found.made
-    if made.job.model.path is not None:
-        check_allowed(made.job.model.path, home.config.trainer.allow_modules)
     prospect = found.prospect
     others = Others(prospect.validators, prospect.trainers - prospect.known)
     costs = costs_of(made, home.config.storage.retention, prospect.next_round, others)
     check_quota(home.config.storage.bytes_max, costs)
     free_bytes = hands.free_bytes(wanted.directory)
     check_room(wanted.directory, costs.disk_bytes, free_bytes)
-    speed = hands.measure(made, home)
+    speed = _tried(made, home, anchor, hands.measure)
     for line in told(invite, found, costs, free_bytes, speed):
         report.put(line)
     if not wanted.yes and not hands.confirm():
-        report.put("nothing was kept")
+        report.put("nothing was kept" if home.settings is not None else "nothing was changed")
         return
     home.keep(made, anchor)
+    trio.run(_want_again, home.directory)
     _come_in(invite, found, home)
     report.note(f"in. Next time: daa-node run --dir {shlex.quote(str(wanted.directory))}")
     try:
@@ -141,56 +143,30 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
-    """The node's directory: one that is there, or one that `keep` makes."""
-
-    directory: DataDirectory
-    keys: NodeKeys
-    config: NodeConfig
-    settings: str | None  # of one that is not there yet
-
-    @classmethod
-    def at(cls, wanted: Wanted, invite: Invite) -> "Home":
-        """Raises UserError for a directory that cannot be this node's."""
-        directory = DataDirectory(wanted.directory)
-        if not directory.is_free():
-            node = identity.open_node(directory.root)
-            if directory.genesis.exists():
-                known = local.read_genesis(directory.genesis)
-                if known.chain_id != invite.chain_id:
-                    raise UserError(
-                        f"{directory.root} is of a node of the network {known.job.name} (chain "
-                        f"{known.chain_id.hex()[:16]}), and this invite is of another chain, "
-                        f"{invite.chain_id.hex()[:16]}: give another --dir for it"
-                    )
-            with directory.locked():
-                pass  # no daemon runs here
-            return cls(directory, node.keys, node.config.value, None)
-        if wanted.role not in (Role.CLOUD, Role.EDGE):
-            raise UserError(f"--role {wanted.role}: cloud or edge")
-        directory.check_free()
-        settings = local.settings_of(Role(wanted.role), bootstrap=invite.addresses, enrolls=True)
-        loaded = node_config.load("config.yaml", settings, os.environ, ())
-        return cls(directory, NodeKeys.generate(), loaded.value, settings)
-
-    def keep(self, made: Genesis, anchor: VertexId | None) -> None:
-        """Make it, if it is not there; each later start trusts the same. Raises StorageFailed."""
-        if self.settings is not None:
-            trusted = None if anchor is None else trusted_text({made.chain_id: anchor})
-            text = made.as_text()
-            identity.create_node(self.directory.root, self.settings, self.keys, text, trusted)
-            return
-        trio.run(_want_again, self.directory)
-        if anchor is not None:
-            keep_trusted(self.directory.trusted, made.chain_id, anchor)
-        if not self.directory.genesis.exists():
-            try:
-                write_durably(self.directory.genesis, made.as_text().encode())
-            except OSError as failure:
-                raise StorageFailed(
-                    f"cannot write {self.directory.genesis}: {failure.strerror}"
-                ) from failure
+def _tried(made: Genesis, home: Home, anchor: VertexId | None, measure: Measure) -> Speed:
+    """Raises UserError for what this host lacks. The node is kept then, for that to be mended."""
+    code = 2
+    lacks = lacking(made, home.directory, home.config)
+    if not lacks:
+        try:
+            return measure(made, home)
+        except UserError as failure:
+            lacks, code = [str(failure)], failure.exit_code
+    home.keep(made, anchor)
+    root, config = home.directory.root, home.directory.config
+    rows = lacks if len(lacks) == 1 else [f"{at}. {told}" for at, told in enumerate(lacks, 1)]
+    raise UserError(
+        "\n".join(
+            [
+                f"this host cannot train what {made.job.name} trains yet:",
+                *rows,
+                f"{root} holds this node from now on: its keys, the genesis, and its settings in "
+                f"{config}. Nobody was told of it, and no use of the invite was taken. Do what is "
+                "said above, and give the same line again",
+            ]
+        ),
+        exit_code=code,
+    )
 
 
 async def _want_again(directory: DataDirectory) -> None:
@@ -316,7 +292,7 @@ def _run(wanted: Wanted, joined: Joined) -> None:
 class Hands:
     """What joining does beside asking others: it takes this machine, its person, or for ever."""
 
-    measure: Callable[[Genesis, Home], Speed] = _speed
+    measure: Measure = _speed
     free_bytes: Callable[[Path], int] = _free_bytes
     confirm: Callable[[], bool] = _is_confirmed
     run: Callable[[Wanted, Joined], None] = _run

@@ -8,7 +8,6 @@ these numbers.
 """
 
 import os
-import stat
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
@@ -19,16 +18,14 @@ import trio
 
 from daa_node import config as node_config
 from daa_node.cli import identity
-from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
+from daa_node.cli.data_directory import DataDirectory, read_text, rewrite
 from daa_node.cli.remarks import remark
 from daa_node.cli.settings_edit import Number, edited
 from daa_node.config import SAFE_KEYS, NodeConfig
 from daa_node.config_file import Loaded
-from daa_node.errors import NodeError, StorageFailed, UserError
+from daa_node.errors import NodeError, UserError
 from daa_node.observability.events import CONFIG_RELOADED, EventLog
 from daa_node.seams import Offload
-
-REMEDY = "restore it, or make an empty file, as every setting has a default"
 
 
 class LiveSettings:
@@ -102,7 +99,7 @@ class LiveSettings:
         taken, waiting = node_config.changed(self.now, loaded.value)
         before, after = _by_key(self.now), _by_key(loaded.value)
         if confirm:
-            await self._offload.run(partial(self._write, changed_text))
+            await self._offload.run(partial(rewrite, self._path, changed_text))
             self.reload()
         return {
             "confirmed": confirm,
@@ -135,15 +132,7 @@ class LiveSettings:
         return changed_text, loaded
 
     def _text(self) -> str:
-        return read_text(self._path, "configuration", REMEDY)
-
-    def _write(self, text: str) -> None:
-        try:
-            mode = stat.S_IMODE(self._path.stat().st_mode)
-            write_durably(self._path, text.encode())
-            self._path.chmod(mode)
-        except OSError as fault:
-            raise StorageFailed(f"cannot write {self._path}: {fault.strerror}") from fault
+        return read_text(self._path, "configuration", identity.SETTINGS_REMEDY)
 
 
 def _by_key(config: NodeConfig) -> dict[str, Any]:

@@ -137,10 +137,10 @@ def settings_of(
     if port is not None:
         network.append(f"  listen: [/ip4/0.0.0.0/tcp/{port}]")
     if bootstrap:
-        network.append(f"  bootstrap: {json.dumps(list(bootstrap))}  # told us of the network")
+        network.append(f"  bootstrap: {json.dumps(list(bootstrap))}  # {identity.BOOTSTRAP_WHY}")
     settings = identity.role_settings(role).rstrip()
     if enrolls:
-        settings += "\nenroll: true  # it trains, and says so again whenever it was away"
+        settings += f"\nenroll: true  # {identity.ENROLLS_WHY}"
     return "\n".join([settings, "network:", *network]) if network else settings
 
 

@@ -57,15 +57,16 @@ class Inviter:
 
     per_voucher: int = 2
     told: list[Address] = field(default_factory=list)  # where it can be dialled, if not as usual
+    made: genesis.Genesis = MADE
 
     def __post_init__(self) -> None:
-        self.node = Neighbour(0, chain_id=MADE.chain_id)
+        self.node = Neighbour(0, chain_id=self.made.chain_id)
         self.roll = Roll(RollRules(Admission.VOUCHED, self.per_voucher))
         self.outside = Outside()
         self.offered: list[Enrolment] = []
-        self.text = GOLDEN
+        self.text = self.made.as_text()
         keys = self.node.keys
-        validators = MADE.validators()
+        validators = self.made.validators()
         committee = validators.now.committee
         seat = replace(committee.validators[0], node_id=keys.node_id)
         seats = tuple(sorted((seat, *committee.validators[1:]), key=lambda v: v.node_id))
@@ -129,11 +130,12 @@ class Person:
     ran: list[Path] = field(default_factory=list)
     said: str = ""
     fails: str = ""  # what a disk that fills up says
+    worker_says: str = ""  # what it is told by a worker that does not train
 
     async def joins(self, text: str, trust: str | None = None) -> str:
         """What it is told is wrong; empty if nothing is."""
         hands = Hands(
-            measure=lambda _made, _home: SPEED,
+            measure=lambda _made, _home: self._measured(),
             free_bytes=lambda _path: self.free_bytes,
             confirm=lambda: self.answers,
             run=lambda wanted, joined: self._run(wanted),
@@ -144,6 +146,11 @@ class Person:
         except UserError as refused:
             return str(refused)
         return ""
+
+    def _measured(self) -> Speed:
+        if self.worker_says:
+            raise UserError(self.worker_says)
+        return SPEED
 
     def _run(self, wanted: Wanted) -> None:
         self.ran.append(wanted.directory)
