@@ -52,6 +52,7 @@ LONGEST = (
     "browser/test_three_tabs.py",
     "browser/test_page.py",
     "daa_node/cli/test_joining_daemon.py",
+    "daa_node/cli/test_joining_own.py",
     "scenarios/test_limits.py",
     "simnet/nodes/processes/test_routers.py",
     "scenarios/test_lost_directories.py",
