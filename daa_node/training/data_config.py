@@ -29,6 +29,7 @@ from daa_node.training.module_config import (
 FileKind = Literal["text", "jsonl", "parquet", "tokens", "idx", "cifar10", "cifar100"]
 EMBEDDED = ("shakespeare", "digits")  # kinds of data that come with the package
 DOCUMENTS = ("text", "jsonl", "parquet")  # kinds of data that are texts
+COLUMNS = ("jsonl", "parquet")  # whose documents have a name in the file
 # Kinds of data that are pictures, and what a model of them must say.
 PICTURES: Mapping[str, Mapping[str, int]] = {
     "digits": {"picture_channels": 1, "picture_side": 8, "classes": DIGIT_CLASSES},
@@ -67,7 +68,9 @@ class DataConfig(BaseModel):
     tokens_digest: str | None = Field(
         None, pattern=DIGEST_PATTERN, description="blake3 of the tokens' bytes, where it must agree"
     )
-    column: str = Field("text", min_length=1, max_length=256, description="of texts, in parquet")
+    column: str = Field(
+        "text", min_length=1, max_length=256, description="of texts, in parquet; in jsonl, a field"
+    )
     token_type: Literal["uint16", "uint32"] | None = Field(
         None, description="of tokens without a header, little-endian"
     )
@@ -126,6 +129,8 @@ class DataConfig(BaseModel):
             )
         if self.tokenizer is not None and self.items_kind not in DOCUMENTS:
             raise ValueError(f"a tokenizer reads {', '.join(DOCUMENTS)}, and not {self.items_kind}")
+        if self.column != "text" and self.items_kind not in COLUMNS:
+            raise ValueError(f"column is for {' and '.join(COLUMNS)}, and not {self.items_kind}")
         if self.token_type is not None and self.items_kind != "tokens":
             raise ValueError(f"token_type says how tokens lie in a file, and not {self.items_kind}")
         return self

@@ -156,7 +156,7 @@ def _made(data: DataConfig, content: Content, encoder: Encoder) -> Iterator[AnyA
         case "text":  # one document
             return (encoder.encode(passage) for passage in passages(content))
         case "jsonl":
-            return encoded(jsonl.documents(content), encoder)
+            return encoded(jsonl.documents(content, data.column), encoder)
         case kind:
             assert kind == "parquet", f"{kind} holds no documents"
             return encoded(parquet.documents(content, data.column), encoder)

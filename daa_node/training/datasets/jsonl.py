@@ -1,4 +1,4 @@
-"""One JSON object a line with a "text" field: a document each."""
+"""One JSON object a line, a field of which is a text: a document each."""
 
 import json
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from daa_node.training.datasets.files import Content
 LINE_BYTES_MAX = 64 * 1024 * 1024  # one document in memory at a time, and never more than this
 
 
-def documents(content: Content) -> Iterator[str]:
-    """The text of each line. Raises UserError."""
+def documents(content: Content, column: str) -> Iterator[str]:
+    """The text of each line, its field `column`. Raises UserError."""
     found = False
     with content.path.open("rb") as file:
         line_number = 0
@@ -24,26 +24,29 @@ def documents(content: Content) -> Iterator[str]:
             if not line.strip():
                 continue
             found = True
-            yield _text_of(line, content.source, line_number)
+            yield _text_of(line, column, content.source, line_number)
     if not found:
-        raise UserError(
-            f"{content.source}:1: no documents; each line should be " + '{"text": "..."}'
-        )
+        raise UserError(f"{content.source}:1: no documents; each line should be {_like(column)}")
 
 
-def _text_of(line: bytes, path: Path, line_number: int) -> str:
-    remedy = 'each line must be one JSON object like {"text": "..."}'
+def _like(column: str) -> str:
+    return f'{{{json.dumps(column)}: "..."}}'
+
+
+def _text_of(line: bytes, column: str, path: Path, line_number: int) -> str:
+    remedy = f"each line must be one JSON object like {_like(column)}"
     try:
         document = json.loads(line)
-        text = document["text"]
+        text = document[column]
         if not isinstance(text, str):
-            raise TypeError(f'"text" is {type(text).__name__}')
+            raise TypeError(f"{json.dumps(column)} is {type(text).__name__}")
         text.encode()  # half of a pair of surrogates is no text
         return text
     except json.JSONDecodeError as fault:
         detail = f"{path}:{line_number}:{fault.colno}: not JSON: {fault.msg}"
     except KeyError:
-        detail = f'{path}:{line_number}: no "text" field'
+        detail = f"{path}:{line_number}: no {json.dumps(column)} field"
+        remedy += ", or set data.column"
     except (TypeError, ValueError, RecursionError) as fault:  # UTF-8, numbers too long
         detail = f"{path}:{line_number}: {fault}"
     raise UserError(f"{detail}; {remedy}")

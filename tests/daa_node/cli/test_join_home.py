@@ -112,6 +112,7 @@ async def test_what_the_worker_finds_keeps_the_node_too(person: Person) -> None:
         said = await person.joins(text)
         assert person.worker_says in said
         assert f"its settings in {person.root}/config.yaml" in said
+        assert identity.open_node(person.root).config.value.enroll
         assert not inviter.offered
         person.worker_says = ""
         assert await person.joins(text) == ""

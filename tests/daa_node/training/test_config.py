@@ -143,6 +143,8 @@ def test_data_needs_a_path_exactly_where_there_is_a_file() -> None:
     [
         ({"kind": "idx", "path": "x"}, "have a file of labels"),
         ({"kind": "text", "path": "x", "labels": {"path": "y"}}, "no other kind has one"),
+        ({"kind": "text", "path": "x", "column": "content"}, "column is for jsonl and parquet"),
+        ({"kind": "shakespeare", "column": "content"}, "and not shakespeare"),
         ({"kind": "text", "path": "x", "token_type": "uint16"}, "token_type"),
     ],
 )

@@ -39,7 +39,9 @@ def content_of(path: Path) -> Content:
 def jsonl_tokens(path: Path, cache: Path) -> AnyArray:
     content = content_of(path)
     made_from = ["jsonl", content.digest]
-    return converted(made_from, cache, 1, lambda: encoded(jsonl.documents(content), ByteEncoder()))
+    return converted(
+        made_from, cache, 1, lambda: encoded(jsonl.documents(content, "text"), ByteEncoder())
+    )
 
 
 @pytest.mark.parametrize(("token_bytes", "top"), [(1, 255), (2, 65_535)])
@@ -93,6 +95,18 @@ def test_jsonl_documents_are_joined_by_a_zero_byte_and_cached(tmp_path: Path) ->
     assert cached.stat().st_mtime_ns == stamp_ns
     path.write_text('{"text": "other"}\n')
     assert jsonl_tokens(path, tmp_path / "cache").tobytes() == b"other\0"
+
+
+def test_the_field_of_jsonl_is_the_one_that_the_job_names(tmp_path: Path) -> None:
+    path = tmp_path / "documents.jsonl"
+    lines = [{"text": "no", "content": f"a document {at:03}"} for at in range(90)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    data = DataConfig(kind="jsonl", path=path, column="content", heldout_block=20)
+    batch = open_examples(data, SMALL, tmp_path / "cache").train(np.arange(64))
+    assert b"document" in batch.inputs.astype(np.uint8).tobytes()
+    missing = data.model_copy(update={"column": "body"})
+    with pytest.raises(UserError, match=r':1: no "body" field; .* \{"body": .* set data\.column'):
+        open_examples(missing, SMALL, tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
