@@ -2,7 +2,8 @@
 
 Most of its defects are mended by what takes a part's place: libp2p_yamux, libp2p_sockets,
 libp2p_swarm, libp2p_pubsub and libp2p_dht. `install()` changes, in the library's own modules, the
-names that no argument reaches. It knows one version and refuses every other.
+names that no argument reaches, and takes names of hosts that the library does not. It knows one
+version and refuses every other.
 """
 
 import importlib.metadata
@@ -46,6 +47,8 @@ def install() -> None:
     import libp2p.network.stream.net_stream as net_stream
     import libp2p.protocol_muxer.multiselect_communicator as communicator
     import libp2p.pubsub.pubsub as pubsub
+    import multiaddr.codecs as codecs
+    import multiaddr.codecs.domain as domain
     from libp2p.crypto.keys import KeyType
 
     from daa_node.adapters.libp2p_dht import ConnectedBucket
@@ -74,6 +77,7 @@ def install() -> None:
         _replace(module, "read_varint_prefixed_bytes_limited", read_sane_answer)
     _replace(routing_table, "KBucket", ConnectedBucket)
     _replace(kad_dht, "MAX_RECORD_SIZE", RECORD_BYTES_MAX + KIB)
+    codecs.CODEC_CACHE["domain"] = HostNameCodec(domain.Codec())
 
 
 def _replace(module: Any, name: str, value: object) -> None:
@@ -114,3 +118,21 @@ class BoundedSeen:
 
     def stop(self) -> None:
         """Nothing runs."""
+
+
+class HostNameCodec:
+    """Of /dns/ and its kin: the library's, which lets no service of Compose through: my_node."""
+
+    def __init__(self, known: Any) -> None:
+        self.SIZE = known.SIZE
+        self.IS_PATH = known.IS_PATH
+        self._known = known
+
+    def to_bytes(self, proto: Any, string: str) -> bytes:
+        """Judged as if a letter stood for each underscore. Raises as the library's."""
+        self._known.to_bytes(proto, string.replace("_", "a"))
+        return string.encode()
+
+    def to_string(self, proto: Any, buf: bytes) -> str:
+        self._known.to_string(proto, buf.replace(b"_", b"a"))
+        return buf.decode()

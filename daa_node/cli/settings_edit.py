@@ -60,6 +60,9 @@ def with_items(text: str, key: str, items: Sequence[str], why: str = "") -> str:
         space = " " * found.start_mark.column
         lines = "".join(f"- {json.dumps(item)}\n{space}" for item in items)
         return f"{text[:begin]}{lines}{text[begin:]}"
+    if isinstance(found, yaml.ScalarNode) and found.tag == "tag:yaml.org,2002:str":  # one alone
+        alone = text[found.start_mark.index : found.end_mark.index]
+        return _replaced(text, found, f"[{more}, {alone}]")
     return edited(text, key, list(items), why)
 
 

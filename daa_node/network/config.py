@@ -1,14 +1,14 @@
 """What an operator says about the network: where to listen, whom to know, how many to hold."""
 
 import ipaddress
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import ed25519_public_key_of
 from daa_node.identity.record import ADDRESS_CHARACTERS_MAX, ADDRESSES_MAX
-from daa_node.network.typed_addresses import check_name, multiaddr_of
+from daa_node.network.typed_addresses import check_name, listened_on, multiaddr_of
 
 TOLD_CHARACTERS_MAX = ADDRESS_CHARACTERS_MAX - 64  # others read it with our peer id behind it
 PEERS_MAX_DEFAULT = 64  # 9 MB of sockets, sessions and gossip state
@@ -91,10 +91,23 @@ def _is_network(text: str) -> str:
     return text
 
 
+def _as_several(value: Any) -> Any:
+    """One alone needs no brackets."""
+    return (value,) if isinstance(value, str) else value
+
+
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], BeforeValidator(_as_several)]
 _IP_KINDS = {"ip4": ipaddress.IPv4Address, "ip6": ipaddress.IPv6Address}
 HOST_KINDS = ("ip4", "ip6", "dns", "dns4", "dns6")
 HostAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_fits_a_record)]
-ListenAddress = Annotated[HostAddress, AfterValidator(_is_host_and_port)]
+ListenAddress = Annotated[
+    str,
+    AfterValidator(listened_on),
+    AfterValidator(_is_multiaddr),
+    AfterValidator(_fits_a_record),
+    AfterValidator(_is_host_and_port),
+]
 ToldAddress = Annotated[HostAddress, AfterValidator(_can_be_dialled)]
 Network = Annotated[str, AfterValidator(_is_network)]
 PeerAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_may_name_a_peer)]
@@ -105,16 +118,17 @@ class NetworkConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    listen: tuple[ListenAddress, ...] = Field(
+    listen: Several[ListenAddress] = Field(
         ("/ip4/0.0.0.0/tcp/4001",),
-        description="like 0.0.0.0:4001, node.example:4001 or '[::]:4001', with the quotes",
+        description="like :4001, which is 0.0.0.0:4001, node.example:4001 or '[::]:4001', with the "
+        "quotes",
     )
-    announce: tuple[ToldAddress, ...] = Field(
+    announce: Several[ToldAddress] = Field(
         (),
         max_length=ADDRESSES_MAX,
         description="told to others instead, as behind a router that forwards a port",
     )
-    bootstrap: tuple[PeerAddress, ...] = Field(
+    bootstrap: Several[PeerAddress] = Field(
         (),
         max_length=BOOTSTRAP_MAX,
         description="whom to dial beside the members, like node.example:4001; it is that node "
@@ -154,6 +168,6 @@ class NetworkConfig(BaseModel):
         description="both ways, by UTC; with a tenth left only our own contribution is served, and "
         "with nothing left this node sits out, but votes; strangers have a quarter at most",
     )
-    deny: tuple[Network, ...] = Field(
+    deny: Several[Network] = Field(
         (), description="networks that may not connect, like 198.51.100.0/24 or 2001:db8::/32"
     )

@@ -16,7 +16,9 @@ import re
 
 PORT_DEFAULT = 4001
 HOST_CHARACTERS_MAX = 253  # of a name in the DNS (RFC 1035, 2.3.4)
-_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")  # RFC 1123, 2.1
+# RFC 1123, 2.1; and with the underscores that names of containers and services may have.
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+_ALL_OF_HOST = re.compile(r"\*?(:[0-9]+)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PEER = re.compile(r"(?P<plain>.*?)(?P<peer>/p2p/[^/]*)?", re.DOTALL)
 _HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(:(?P<port>.*))?", re.DOTALL)
@@ -34,6 +36,12 @@ def multiaddr_of(text: str) -> str:
     ends = ("/ws" if scheme else "") + (whole["peer"] or "")
     host, port = _host_and_port(text, whole["plain"])
     return f"/{_kind_and_host(text, host)}/tcp/{port}{ends}"
+
+
+def listened_on(text: str) -> str:
+    """`:4001` and `*:4001` are all addresses, as where nothing is said; others stay as they are."""
+    port = _ALL_OF_HOST.fullmatch(text)
+    return text if port is None else f"0.0.0.0{port[1]}"
 
 
 def _host_and_port(text: str, plain: str) -> tuple[str, int]:

@@ -11,6 +11,8 @@ def split_listen(text: str) -> tuple[str, int]:
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError(f"{text!r} is not like 127.0.0.1:8080")
+    if host.lower() == "localhost":
+        host = "127.0.0.1"  # whatever the system's table of hosts says: nobody else gets there
     try:
         ipaddress.ip_address(host)
     except ValueError:

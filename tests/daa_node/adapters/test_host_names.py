@@ -153,6 +153,17 @@ async def test_the_address_that_answers_is_taken_although_it_is_not_the_first() 
         assert found == target.peer_id
 
 
+async def test_a_service_whose_name_has_an_underscore_is_dialled() -> None:
+    typed = NetworkConfig.model_validate({"bootstrap": "my_node:4001"}).bootstrap[0]
+    async with transport(2) as target, transport(3) as ours, resolving() as resolver:
+        resolver.known["my_node"] = ("127.0.0.1",)
+        port = target.addresses()[0].split("/")[4]
+        named = typed.replace("4001", port)
+        assert await ours.dial(Address(named)) == target.peer_id  # whoever answers there
+        assert await ours.dial(Address(f"{named}/p2p/{target.peer_id}")) == target.peer_id
+        assert ours.connected() == [target.peer_id]
+
+
 async def test_who_is_at_an_address_need_not_be_known() -> None:
     async with transport(2) as target, transport(3) as ours:
         address = target.addresses()[0].partition("/p2p/")[0]

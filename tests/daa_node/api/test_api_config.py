@@ -6,11 +6,13 @@ from pydantic import ValidationError
 from daa_node import config
 from daa_node.api.config import ApiConfig
 from daa_node.errors import UserError
+from daa_node.wire.listening import split_listen
 
 
 def test_it_is_off_unless_it_has_an_address() -> None:
     assert ApiConfig().listen is None
     assert ApiConfig(listen="[::1]:9180").listen == "[::1]:9180"
+    assert split_listen(ApiConfig(listen="localhost:9180").listen or "") == ("127.0.0.1", 9180)
     assert not ApiConfig(listen="127.0.0.1:9180").is_secure
     assert ApiConfig(listen="0.0.0.0:9180", hosts=("a:9180",), behind_proxy=True).is_secure
     assert ApiConfig(listen="[::]:80", hosts=("a",), certificate="c", key="k").is_secure

@@ -200,6 +200,11 @@ async def test_settings_that_are_written_in_another_way_are_left_alone(person: P
             "a.example:1]} # z\n",
         ),
         (
+            "enroll: true\nnetwork:\n  bootstrap: a.example:1  # of a friend\n",
+            'enroll: true\nnetwork:\n  bootstrap: ["127.0.0.1:4001", "node.example:4002", '
+            "a.example:1]  # of a friend\n",
+        ),
+        (
             'enroll: true\nnetwork: {bootstrap: ["node.example:4002", "127.0.0.1:4001"]}\n',
             None,
         ),

@@ -34,6 +34,8 @@ def test_the_defaults_listen_everywhere_on_4001() -> None:
         ({"deny": ("10.0.0.1/8",)}, "has host bits set"),
         ({"bootstrap": ("/ip4/192.0.2.7/tcp/4001/p2p/bob",)}, "names no node"),
         ({"bootstrap": ("node.example:0",)}, "nobody can dial port 0"),
+        ({"bootstrap": ":4001"}, "is no address: write a host and a port"),
+        ({"listen": (":",)}, "is no address: write a host and a port"),
         ({"bootstrap": ("node.example:4001/p2p/bob",)}, "names no node"),
         ({"bootstrap": ("node.example",) * 65}, "at most 64"),
         ({"announce": ("0.0.0.0:4001",)}, "nobody can dial this"),
@@ -72,6 +74,27 @@ def test_what_a_person_types_becomes_a_multiaddr() -> None:
     )
     again = config.model_dump()
     assert NetworkConfig.model_validate(again) == config
+
+
+@pytest.mark.parametrize("line", ["listen: :4002", "listen: '*:4002'", "listen: [':4002']"])
+def test_a_port_alone_is_all_addresses_and_one_address_is_a_list_of_one(line: str) -> None:
+    text = f"network:\n  {line}\n  bootstrap: my_node:4001\n  deny: 192.0.2.7\n"
+    network = config.load("config.yaml", text).value.network
+    assert network.listen == ("/ip4/0.0.0.0/tcp/4002",)
+    assert network.bootstrap == ("/dns/my_node/tcp/4001",)
+    assert network.deny == ("192.0.2.7",)
+    said = {"DAA_NETWORK__LISTEN": "*:4002", "DAA_NETWORK__ANNOUNCE": "/dns/my_node/tcp/1"}
+    network = config.load("config.yaml", "", said).value.network
+    assert (network.listen, network.announce) == (
+        ("/ip4/0.0.0.0/tcp/4002",),
+        ("/dns/my_node/tcp/1",),
+    )
+
+
+def test_a_mistake_in_one_address_is_shown_where_it_stands() -> None:
+    with pytest.raises(UserError) as refused:
+        config.load("config.yaml", "network:\n  listen: node.example:70000\n")
+    assert str(refused.value).startswith("config.yaml:2:11: error: network.listen: 'node.example:7")
 
 
 def test_a_mistake_in_a_file_is_shown_where_it_stands() -> None:
