@@ -262,6 +262,7 @@ def _router(row: Event) -> Event:
         "node": row["node"],
         "nat": row["nat"],
         "passage": row["passage"],
+        "rounds": row.get("rounds"),  # older runs did not count them
         "relays": row["relays"],
         "relayedWith": row["relayed_with"],
         "punchedWith": row["punched_with"],

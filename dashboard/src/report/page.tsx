@@ -169,12 +169,12 @@ function Routers({ story: { routers } }: { story: Story }) {
     <Card id="routers" title="Behind routers" aside="how each such node was reached">
       <Rows
         caption="Table of nodes behind routers"
-        columns={["Node", "Behind", "Got through", "Relays", "Relayed with nodes",
+        columns={["Node", "Behind", "Got through", "In rounds", "Relays", "Relayed with nodes",
           "Punched with nodes"]}
-        rows={routers.map(({ node, nat, passage, relays, relayedWith, punchedWith }) => ({
+        rows={routers.map(({ node, nat, passage, rounds, relays, relayedWith, punchedWith }) => ({
           key: String(node),
-          cells: [String(node), nat, passage, String(relays), listed(relayedWith),
-            listed(punchedWith)],
+          cells: [String(node), nat, passage, String(rounds ?? "–"), String(relays),
+            listed(relayedWith), listed(punchedWith)],
         }))}
       />
     </Card>

@@ -69,6 +69,7 @@ export interface Router {
   readonly node: number;
   readonly nat: string;
   readonly passage: string;
+  readonly rounds: number | null;
   readonly relays: number;
   readonly relayedWith: readonly number[];
   readonly punchedWith: readonly number[];

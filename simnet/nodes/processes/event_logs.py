@@ -49,6 +49,7 @@ class EventLog:
     met: set[str] = field(default_factory=set)  # node ids it was ever connected with
     relayed: set[str] = field(default_factory=set)  # and those by relay
     punched: set[str] = field(default_factory=set)  # node ids it was ever connected with so
+    contributed: int = 0  # rounds whose sets have an update of it
     finals_ns: list[int] = field(default_factory=list)  # when blocks became final, in the run
 
     def read(self) -> list[Event]:
@@ -105,6 +106,8 @@ class EventLogs:
                     self.losses.setdefault(height, round(loss_nats, 4))
             case "evidence_found":
                 self.evidence[event["offender"]] = f"{event['offence']}, says node {node}"
+            case "set_decided" if event["ours"]:
+                log.contributed += 1
             case "job_ended":
                 log.ended = True
             case _:

@@ -18,6 +18,7 @@ def passages(
             "node": node,
             "nat": nat,
             "passage": _passage(log),
+            "rounds": log.contributed,
             "relays": len(log.relays),
             "relayed_with": sorted(numbers[name] for name in log.relayed),
             "punched_with": sorted(numbers[name] for name in log.punched),
@@ -34,7 +35,7 @@ def lacking(
     staying: Collection[int],
     validators: Collection[int],
 ) -> list[str]:
-    """What keeps those that stay from having reached the validators among them as well as can be.
+    """What keeps those that stay from taking part, and from the best ways to validators among them.
 
     `names` are node ids in hex.
     """
@@ -42,6 +43,11 @@ def lacking(
         f"nobody can dial node {node}"
         for node in staying
         if nats[node] == "upnp" and logs[node].reach != "direct"
+    ]
+    found += [
+        f"node {node} is in no round's set"
+        for node in staying
+        if nats[node] is not None and not logs[node].contributed
     ]
     for node in staying:
         for other in set(validators) & set(staying) - {node}:

@@ -54,9 +54,9 @@ def test_nobody_asks_to_train_and_never_does(tmp_path: Path) -> None:
     ],
 )
 def test_who_is_no_founder_is_told_how_it_comes_to_train(
-    settings: dict[str, object], admission: str, words: str
+    tmp_path: Path, settings: dict[str, object], admission: str, words: str
 ) -> None:
     made = network(trainers={"admission": admission})
-    told = once(NodeConfig.model_validate(settings), made)
+    told = once(NodeConfig.model_validate(settings), made, DataDirectory(tmp_path))
     assert words in told
     assert ("INVITE" in told) == (admission == "vouched" and not settings.get("trainer"))

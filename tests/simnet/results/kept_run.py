@@ -26,6 +26,7 @@ PASSAGE = {
     "node": 2,
     "nat": "symmetric",
     "passage": "relayed",
+    "rounds": 5,
     "relays": 1,
     "relayed_with": [0, 3],
     "punched_with": [1],

@@ -118,6 +118,7 @@ def test_a_node_behind_a_router_is_told_of_with_its_way_through(tmp_path: Path) 
         "node": 2,
         "nat": "symmetric",
         "passage": "relayed",
+        "rounds": 5,
         "relays": 1,
         "relayedWith": [0, 3],
         "punchedWith": [1],

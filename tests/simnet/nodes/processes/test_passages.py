@@ -27,10 +27,11 @@ def told(root: Path, *events: dict[str, Any]) -> Path:
 def test_each_node_behind_a_router_has_its_passage(tmp_path: Path) -> None:
     reached = {"name": "reachability_changed", "reach": "direct"}
     hidden = {"name": "reachability_changed", "reach": "unreachable"}
+    sets = [{"name": "set_decided", "ours": ours} for ours in (True, False, True)]
     folders = [
         told(tmp_path / "a"),
         told(tmp_path / "b", hidden, reached, joined("aa", "10.86.0.1")),
-        told(tmp_path / "c", hidden, joined("aa", "10.86.0.1")),
+        told(tmp_path / "c", hidden, joined("aa", "10.86.0.1"), *sets),
         told(
             tmp_path / "d",
             hidden,
@@ -55,6 +56,7 @@ def test_each_node_behind_a_router_has_its_passage(tmp_path: Path) -> None:
         (3, "symmetric", "relayed"),
         (4, "cone", "punched"),
     ]
+    assert [row["rounds"] for row in rows] == [0, 2, 0, 0]
     assert rows[2]["relays"] == 0
     assert rows[2]["relayed_with"] == [1, 2]
     assert [row["punched_with"] for row in rows] == [[], [], [], [1]]
@@ -76,12 +78,13 @@ def test_what_routers_allow_is_lacking_until_each_has_it(tmp_path: Path) -> None
 
     cloud, relayed = joined("aa", "10.86.0.1"), joined("bb", f"{RELAYED_BY}r")
     direct = {"name": "reachability_changed", "reach": "direct"}
+    ours = {"name": "set_decided", "ours": True}
     whole = [
         [joined("bb", "10.86.0.2")],
-        [cloud],
-        [cloud, relayed, punched("bb")],
-        [cloud, relayed],
-        [cloud, relayed, direct],
+        [ours, cloud],
+        [ours, cloud, relayed, punched("bb")],
+        [ours, cloud, relayed],
+        [ours, cloud, relayed, direct],
     ]
     assert not found(*whole)
     # what two trainers have with each other, and holes where there can be none, are nobody's need
@@ -90,3 +93,5 @@ def test_what_routers_allow_is_lacking_until_each_has_it(tmp_path: Path) -> None
     assert found(*whole[:2], without[2], *whole[3:]) == ["node 2 has no hole to node 1"]
     assert found(*whole[:3], without[3], *whole[4:]) == ["node 3 has not met node 1"]
     assert found(*whole[:4], without[4]) == ["nobody can dial node 4"]
+    idle = [{**ours, "ours": False}, *whole[3][1:]]
+    assert found(*whole[:3], idle, whole[4]) == ["node 3 is in no round's set"]
