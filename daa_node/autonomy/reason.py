@@ -11,7 +11,7 @@ from enum import StrEnum
 from daa_dag.ids import NodeId
 from daa_node.autonomy.monitor import Reach, Snapshot
 from daa_node.autonomy.policy import Policy
-from daa_node.training.steps_in_time import steps_in
+from daa_node.training.steps_in_time import LATE_OF_TIME, steps_in
 
 # Enough for whoever started with us and is merely a little slower, too little to hold up a round.
 GRACE_S = 1.0
@@ -267,7 +267,8 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
         return Decision("close", f"{count}; nobody else is expected in time")
     patience_s = max(grace_s, g.worth_s(len(awaited)))
     if 2 * len(g.eligible) > len(g.expected):  # lessons of stragglers tell nothing before that
-        patience_s = min(policy.patience_s, patience_s)
+        tolerated_s = (g.elapsed_s - g.waiting_s) / LATE_OF_TIME  # whose last step ends late
+        patience_s = min(max(policy.patience_s, tolerated_s), patience_s)
     if g.waiting_s >= patience_s:
         return Decision("close", f"{count} after {patience_s:.1f} s of patience")
     return None

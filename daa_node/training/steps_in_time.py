@@ -3,11 +3,11 @@
 The fastest that can be believed say when all stop: once they have taken every step that a round may
 have. Hosts that are alike differ from them by thousandths, and without a tolerance each of those
 would be a whole step short: of four steps, a quarter of its work. So the last step may end a little
-after all stop, for which the others wait less than the step is worth.
+after all stop, and others wait so long for it (see daa_node.autonomy.reason).
 """
 
 LATE_OF_STEP = 4  # so much later the last step may end: this part of itself,
-LATE_OF_TIME = 32  # and this part of the time that all train
+LATE_OF_TIME = 128  # and this part of the time that all train
 
 
 def steps_in(time_us: int, us_per_step: int) -> int:

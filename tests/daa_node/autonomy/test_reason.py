@@ -297,6 +297,24 @@ def test_lessons_of_stragglers_do_not_close_a_round_that_most_have_yet_to_reach(
     assert stop_waiting(replace(gathering, eligible=frozenset({ALICE, BOB})), learnt) is not None
 
 
+def test_a_last_step_that_ends_a_little_late_is_waited_for() -> None:
+    """Of ten minutes five seconds, whatever the last rounds have taught."""
+    members = frozenset(NodeId(bytes([number]) * 32) for number in range(64))
+    late = frozenset({min(members)})
+    gathering = Gathering(
+        elapsed_s=604.0,
+        waiting_s=4.0,
+        window_s=1000.0,
+        expected=members,
+        eligible=members - late,
+        reachable=members,
+        recent=members,
+    )
+    assert stop_waiting(gathering, Policy(patience_s=1.0)) is None
+    later = replace(gathering, elapsed_s=605.0, waiting_s=5.0)
+    assert stop_waiting(later, Policy(patience_s=1.0)) is not None
+
+
 def test_training_stops_when_the_plan_says_so_whatever_the_window_allows() -> None:
     assert decide(replace(READY, train_s=2.5), Policy()).stop_after_s == 2.5
     slower = decide(replace(READY, train_s=2.5, us_per_step=500_000.0), Policy())
