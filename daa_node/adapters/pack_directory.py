@@ -41,7 +41,9 @@ class PackDirectory:
     def __init__(self, records: RecordDirectory) -> None:
         self._records = records
         self._open = OpenPacks(records)
-        self._going: frozenset[bytes] = frozenset()  # deleted, and still in a pack until `purge`
+        self._going = set[
+            bytes
+        ]()  # deleted, and still in a pack until `purge`; it may be a million
 
     # Reading
 
@@ -125,7 +127,7 @@ class PackDirectory:
             key = packed.key_of(kind, name)
             assert key is not None, "a pack holds it"
             with self._open.changing:
-                self._going |= {key}
+                self._going.add(key)
 
     def purge(self) -> None:
         """Write the packs with deleted records anew, without them; durable once this returns."""
@@ -172,7 +174,7 @@ class PackDirectory:
             read = self._open.reader(head.name)
             if any(packed.find(head, read, key) for key in self._going):
                 self._replace([head], self._going)
-        self._going = frozenset()
+        self._going = set()
 
     def _replace(self, heads: Sequence[Head], gone: Collection[bytes]) -> None:
         old = [head.name for head in heads]
