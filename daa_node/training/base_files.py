@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from daa_node.errors import UserError
 from daa_node.training.base_config import FILES_MAX, WEIGHTS_NAME, BaseFolder
-from daa_node.training.datasets.files import digest_of_content
+from daa_node.training.datasets.files import digest_of_content, open_regular
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -85,7 +85,7 @@ def check_there(base: BaseFolder) -> None:
     """Raises UserError as `opened` does, for what cannot be read; it may be the wrong one."""
     for file, wanted in _files(base):
         try:
-            with file.open("rb") as opening:
+            with open_regular(file) as opening:
                 opening.read(1)
         except OSError as fault:
             raise _unreadable(file, wanted, fault) from None

@@ -67,7 +67,7 @@ def open_wanted(wanted: Wanted, cache_dir: Path) -> Content:
 
 def check_there(wanted: Wanted) -> None:
     """Raises UserError as `open_wanted` does, for what cannot be read; it may be the wrong one."""
-    with _refusing(wanted) as source, _opened(source) as file:
+    with _refusing(wanted) as source, open_regular(source) as file:
         file.read(1)
 
 
@@ -106,7 +106,7 @@ def is_packed(path: Path) -> bool:
     """
     if path.suffix != ".gz":
         return False
-    with _opened(path) as file:
+    with open_regular(path) as file:
         return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
@@ -220,12 +220,12 @@ def _digest(pieces: Iterator[bytes]) -> str:
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    with _opened(path) as file:
+    with open_regular(path) as file:
         while piece := file.read(READ_BYTES):
             yield piece
 
 
-def _opened(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
     """Raises OSError, also for what would never end, or never begin: a device or a pipe."""
     mode = path.stat().st_mode
     if not S_ISREG(mode) and not S_ISDIR(mode):  # to open a directory says what is wrong
