@@ -195,7 +195,7 @@ class DataDirectory:
         """
         aside = None
         try:
-            held = self.network.read_text().strip() if self.network.exists() else chain
+            held = self._network_held(chain)
             if held != chain:
                 aside = self._aside(held)
                 _move(self.root, aside)
@@ -205,6 +205,18 @@ class DataDirectory:
         except (OSError, UnicodeDecodeError) as failure:
             raise StorageFailed(f"cannot change the network of {self.root}: {failure}") from failure
         return aside
+
+    def work_of(self, chain: str) -> Path:
+        """Where `work` of that network lies, if it is anywhere: here, or put aside."""
+        try:
+            is_here = self._network_held(chain) == chain
+        except (OSError, UnicodeDecodeError) as failure:
+            raise StorageFailed(f"cannot read {self.network}: {failure}") from failure
+        return (self.root if is_here else self._aside(chain)) / self.work.name
+
+    def _network_held(self, chain: str) -> str:
+        """The chain whose things lie here: `chain`, where none is named yet."""
+        return self.network.read_text().strip() if self.network.exists() else chain
 
     def _aside(self, chain: str) -> Path:
         return self.networks / chain[:NAME_CHARACTERS]

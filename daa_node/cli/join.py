@@ -22,7 +22,7 @@ from pathlib import Path
 import trio
 
 from daa_consensus.enrolment import Enroll, Enrolment, TrainerRequest
-from daa_dag.ids import DIGEST_BYTES, VertexId
+from daa_dag.ids import DIGEST_BYTES, ChainId, VertexId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.agreement import invitations
 from daa_node.agreement.invitations import Prospect, decode_answer, encode_request, enrolment_until
@@ -130,7 +130,7 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
         report.put("nothing was kept" if home.settings is not None else "nothing was changed")
         return
     home.keep(made, anchor)
-    trio.run(_want_again, home.directory)
+    trio.run(_want_again, home.directory, made.chain_id)
     _come_in(invite, found, home)
     report.note(f"in. Next time: daa-node run --dir {shlex.quote(str(wanted.directory))}")
     try:
@@ -144,7 +144,11 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
 
 
 def _tried(made: Genesis, home: Home, anchor: VertexId | None, measure: Measure) -> Speed:
-    """Raises UserError for what this host lacks. The node is kept then, for that to be mended."""
+    """Raises UserError for what this host lacks.
+
+    A node that is not there yet is made then, for that to be mended; one that is there is left as
+    it is, as its owner has not said yes.
+    """
     code = 2
     lacks = lacking(made, home.directory, home.config)
     if not lacks:
@@ -152,16 +156,22 @@ def _tried(made: Genesis, home: Home, anchor: VertexId | None, measure: Measure)
             return measure(made, home)
         except UserError as failure:
             lacks, code = [str(failure)], failure.exit_code
-    home.keep(made, anchor)
     root, config = home.directory.root, home.directory.config
+    if home.settings is None:
+        kept = f"Nothing was changed in {root}; this node's settings are in {config}"
+    else:
+        home.keep(made, anchor)
+        kept = (
+            f"{root} holds this node from now on: its keys, the genesis, and its settings in "
+            f"{config}"
+        )
     rows = lacks if len(lacks) == 1 else [f"{at}. {told}" for at, told in enumerate(lacks, 1)]
     raise UserError(
         "\n".join(
             [
                 f"this host cannot train what {made.job.name} trains yet:",
                 *rows,
-                f"{root} holds this node from now on: its keys, the genesis, and its settings in "
-                f"{config}. Nobody was told of it, and no use of the invite was taken. Do what is "
+                f"{kept}. Nobody was told of it, and no use of the invite was taken. Do what is "
                 "said above, and give the same line again",
             ]
         ),
@@ -169,10 +179,10 @@ def _tried(made: Genesis, home: Home, anchor: VertexId | None, measure: Measure)
     )
 
 
-async def _want_again(directory: DataDirectory) -> None:
+async def _want_again(directory: DataDirectory, chain_id: ChainId) -> None:
     """Who retired from this network and joins it again is to train. Raises StorageFailed."""
-    if has_retired(directory):
-        await Withdrawal(DiskBlobStore(directory.work)).forget()
+    if has_retired(directory, chain_id):
+        await Withdrawal(DiskBlobStore(directory.work_of(chain_id.hex()))).forget()
 
 
 async def _look(invite: Invite, home: Home) -> Found:

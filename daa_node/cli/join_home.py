@@ -26,6 +26,7 @@ from daa_node.errors import StorageFailed, UserError
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import Role
+from daa_node.network.config import BOOTSTRAP_MAX
 from daa_node.network.invite_text import Invite
 from daa_node.network.typed_addresses import multiaddr_of
 
@@ -90,9 +91,6 @@ class Home:
             identity.create_node(self.directory.root, self.settings, self.keys, text, trusted)
             return
         before, after = self._settings_now()
-        if before != after:
-            rewrite(self.directory.config, after)
-            report.note(f"{self.directory.config} enrolls now, and dials whom the invite names")
         if anchor is not None:
             keep_trusted(self.directory.trusted, made.chain_id, anchor)
         if not self.directory.genesis.exists():
@@ -102,6 +100,9 @@ class Home:
                 raise StorageFailed(
                     f"cannot write {self.directory.genesis}: {failure.strerror}"
                 ) from failure
+        if before != after:  # last: a node that enrolls has all that the same line gave it
+            rewrite(self.directory.config, after)
+            report.note(f"{self.directory.config} enrolls now, and dials whom the invite names")
 
     def _settings_now(self) -> tuple[str, str]:
         path = self.directory.config
@@ -118,6 +119,7 @@ def with_invite(name: str, text: str, addresses: Sequence[str]) -> str:
     _check_enrolls(loaded)
     known = loaded.value.network.bootstrap
     new = [typed for typed in addresses if multiaddr_of(typed) not in known]
+    new = new[: max(0, BOOTSTRAP_MAX - len(known))]
     if loaded.origin_of(BOOTSTRAP).startswith("environment"):
         new = []  # what the file says of it is not read
     changed = text

@@ -1,6 +1,7 @@
 """What a network asks of a node's settings and files before its daemon starts, or tells then."""
 
 from daa_consensus.roll import Admission
+from daa_dag.ids import ChainId
 from daa_node.agreement import withdrawal
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.config import NodeConfig
@@ -15,9 +16,10 @@ RETIRED = (
 )
 
 
-def has_retired(directory: DataDirectory) -> bool:
-    """By its operator's own word, whether a daemon runs or not."""
-    return (directory.work / withdrawal.KIND / withdrawal.NAME).exists()
+def has_retired(directory: DataDirectory, chain_id: ChainId) -> bool:
+    """From this network, by its operator's own word, whether a daemon runs or not."""
+    work = directory.work_of(chain_id.hex())
+    return (work / withdrawal.KIND / withdrawal.NAME).exists()
 
 
 def check_start(made: Genesis, directory: DataDirectory, config: NodeConfig) -> None:
@@ -52,7 +54,7 @@ def check_weights(made: Genesis, directory: DataDirectory) -> None:
 def once(config: NodeConfig, made: Genesis, directory: DataDirectory) -> str:
     """What makes a node train, or vote, that is none of the first validators."""
     admission = made.job.trainers.admission
-    if has_retired(directory):
+    if has_retired(directory, made.chain_id):
         return f"does not train: {RETIRED}"
     if config.enroll and admission is Admission.OPEN:
         return "trains once a set has enrolled it"

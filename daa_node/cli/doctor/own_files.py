@@ -99,7 +99,7 @@ async def look_at_settings(scene: Scene) -> list[Finding]:
         training_job(scene.made, scene.directory, scene.config)
     except UserError as fault:
         return [wrong("settings", str(fault))]
-    if scene.config.enroll and has_retired(scene.directory):
+    if scene.config.enroll and has_retired(scene.directory, scene.made.chain_id):
         return [amiss("settings", f"enroll is true, and {RETIRED}", STAYS_RETIRED)]
     return [well("settings", "this network can be trained with them")]
 

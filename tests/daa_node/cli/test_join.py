@@ -16,7 +16,7 @@ from daa_node import genesis
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.agreement.invitations import Invitations, RollDesk
 from daa_node.agreement.withdrawal import Withdrawal
-from daa_node.cli import join
+from daa_node.cli import identity, join
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.join import Hands, Wanted
 from daa_node.cli.speed import Speed
@@ -233,9 +233,40 @@ async def test_who_had_retired_and_joins_again_enrolls_again(person: Person) -> 
         text = await inviter.invite()
         assert await person.joins(text) == ""
         await Withdrawal(DiskBlobStore(person.root / "work")).keep()
-        assert has_retired(DataDirectory(person.root))
+        assert has_retired(DataDirectory(person.root), MADE.chain_id)
         assert await person.joins(text) == ""
-    assert not has_retired(DataDirectory(person.root))
+    assert not has_retired(DataDirectory(person.root), MADE.chain_id)
+
+
+async def test_who_had_retired_from_another_network_has_so_still(person: Person) -> None:
+    """That one's things are put aside when the daemon starts, and come back with it."""
+    identity.create_node(person.root, "")
+    directory, other = DataDirectory(person.root), ChainId(b"o" * 32)
+    directory.take_up(other.hex())
+    await Withdrawal(DiskBlobStore(directory.work)).keep()
+    async with inviting() as inviter:
+        assert await person.joins(await inviter.invite()) == ""
+    assert has_retired(directory, other)
+    directory.take_up(MADE.chain_id.hex())
+    assert has_retired(directory, other)
+    assert not has_retired(directory, MADE.chain_id)
+
+
+async def test_a_node_that_is_there_is_left_as_it_is_where_its_host_lacks_something(
+    person: Person,
+) -> None:
+    identity.create_node(person.root, "trainer: {contribute: false}\n")
+
+    def contents() -> dict[Path, bytes]:
+        files = (path for path in person.root.rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in files if path.name != "node.lock"}
+
+    before = contents()
+    async with inviting() as inviter:
+        said = await person.joins(await inviter.invite())
+    assert "trainer.contribute is false" in said
+    assert f"Nothing was changed in {person.root}" in said
+    assert contents() == before
 
 
 async def test_who_says_no_has_kept_nothing_and_used_nothing_up(

@@ -1,10 +1,12 @@
 """What a host lacks is told whole, the node is kept for it, and settings stay their owner's."""
 
+import os
 import re
 import stat
 from pathlib import Path
 
 import pytest
+import yaml
 from blake3 import blake3
 
 from daa_consensus.enrolment import Enroll
@@ -16,7 +18,10 @@ from daa_node.cli.host_needs import lacking
 from daa_node.cli.join_home import with_invite
 from daa_node.config import NodeConfig
 from daa_node.errors import UserError
+from daa_node.network.config import BOOTSTRAP_MAX
 from daa_node.network.invite_text import decode_invite
+from daa_node.training import base_files
+from daa_node.training.base_config import BaseFolder
 from daa_node.training.data_config import DataConfig
 from daa_node.training.model_config import ModelConfig
 from tests.daa_node.cli import test_join
@@ -255,3 +260,20 @@ def test_a_base_a_data_set_and_data_of_ones_own_are_looked_for(tmp_path: Path) -
 def test_who_never_trains_is_told_so(tmp_path: Path) -> None:
     (told,) = told_of(MADE, tmp_path, trainer={"contribute": False})
     assert "trainer.contribute is false" in told
+
+
+def test_no_more_are_dialled_than_settings_may_have() -> None:
+    known = [f"/ip4/10.0.0.{number}/tcp/4001" for number in range(1, BOOTSTRAP_MAX)]
+    text = yaml.safe_dump({"enroll": True, "network": {"bootstrap": known}})
+    new = ["/ip4/10.1.0.1/tcp/4001", "/ip4/10.1.0.2/tcp/4001"]
+    changed = with_invite("config.yaml", text, new)
+    listed = node_config.load("config.yaml", changed, {}).value.network.bootstrap
+    assert set(listed) == {*known, new[0]}
+    assert with_invite("config.yaml", changed, new) == changed
+
+
+def test_a_pipe_in_place_of_a_base_is_named_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    base = BaseFolder(path=tmp_path, files={"model.safetensors": "ab" * 32})
+    with pytest.raises(UserError, match="a pipe, a socket or a device is no file"):
+        base_files.check_there(base)
