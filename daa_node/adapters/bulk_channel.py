@@ -202,8 +202,8 @@ class BulkChannel:
         """A peer opens a session: shake hands, then wait for its socket, or for "relay"."""
         try:
             self._places.make_room(control.peer_id)
-            with self._places.hold(control.peer_id):
-                await self._respond(control)
+            with self._places.hold(control.peer_id) as place:
+                await self._respond(control, place)
         except PeerFault as fault:
             self._on_fault(control.peer_id, fault)
             await _refuse(control, fault.reason)
@@ -214,7 +214,7 @@ class BulkChannel:
         finally:
             await close_quietly(control)
 
-    async def _respond(self, control: ByteStream) -> None:
+    async def _respond(self, control: ByteStream, place: trio.CancelScope) -> None:
         peer_id = control.peer_id
         remote = self._remote(peer_id)
         self._places.count_handshake(peer_id)
@@ -228,7 +228,7 @@ class BulkChannel:
             ready, keys = responder.on_confirmation(confirmation)
             self._tokens.issue(keys, peer_id, trio.current_time())
         try:
-            with trio.fail_after(TOKEN_LIFETIME_S):
+            with trio.fail_after(TOKEN_LIFETIME_S), self._places.await_socket(keys.token, place):
                 await write_message(control, ready)
                 word = await read_message_or_end(control, WORD_BYTES_MAX)
         except trio.TooSlowError:
@@ -273,7 +273,7 @@ class BulkChannel:
                 await stream.send_all(keys.welcome_proof())
                 self._arrivals.give(keys.token, stream)
             else:
-                with self._places.hold(peer_id):
+                with self._places.take_over(peer_id, keys.token):
                     await stream.send_all(keys.welcome_proof())
                     if not self._is_member(peer_id):
                         with suppress(OSError):

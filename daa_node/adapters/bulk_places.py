@@ -2,6 +2,11 @@
 
 When all are taken, whoever holds most gives up its oldest for whoever holds fewer: fetches resume,
 and no few peers keep the others out. Members give way to members only, others to all.
+
+    responder, on the stream --(the socket shows its token)--> the socket, in the same place
+
+A session never has two places: who keeps the stream open beside its socket would be cut off there,
+and the socket stay. So there are never more sockets than places.
 """
 
 from collections import Counter
@@ -11,6 +16,7 @@ from contextlib import contextmanager
 import trio
 
 from daa_node.errors import Unavailable
+from daa_node.identity.session import Token
 from daa_node.seams import IsMember, PeerId
 
 SESSIONS_PER_PEER_MAX = 8  # inbound; each may hold two frames
@@ -27,6 +33,7 @@ class SessionPlaces:
         self._sessions_max = SESSIONS_MAX
         self._is_member = is_member
         self._inbound: dict[PeerId, dict[trio.CancelScope, None]] = {}  # oldest first
+        self._awaiting: dict[Token, trio.CancelScope] = {}  # places whose sockets may come
         self._handshakes: Counter[PeerId] = Counter()  # in the current minute
         self._minute = 0
 
@@ -71,17 +78,39 @@ class SessionPlaces:
             raise Unavailable("busy: too many sessions a minute")
 
     @contextmanager
-    def hold(self, peer_id: PeerId) -> Iterator[None]:
+    def hold(self, peer_id: PeerId) -> Iterator[trio.CancelScope]:
         """Holds one; what is done within may be cut off for somebody else's sake."""
         with trio.CancelScope() as scope:
             self._inbound.setdefault(peer_id, {})[scope] = None
             try:
-                yield
+                yield scope
             finally:
                 self._leave(peer_id, scope)
 
-    def _leave(self, peer_id: PeerId, scope: trio.CancelScope) -> None:
+    @contextmanager
+    def await_socket(self, token: Token, place: trio.CancelScope) -> Iterator[None]:
+        """Meanwhile the socket that shows the token may take over the place, and end this."""
+        self._awaiting[token] = place
+        try:
+            yield
+        finally:
+            self._awaiting.pop(token, None)
+
+    @contextmanager
+    def take_over(self, peer_id: PeerId, token: Token) -> Iterator[None]:
+        """As `hold`, in the place that awaited the socket. Raises Unavailable if that is lost."""
+        place = self._awaiting.pop(token, None)
+        if place is None or not self._leave(peer_id, place):
+            raise Unavailable("the session has given way")
+        place.cancel()
+        with self.hold(peer_id):
+            yield
+
+    def _leave(self, peer_id: PeerId, scope: trio.CancelScope) -> bool:
+        """False if it had left before."""
         held = self._inbound.get(peer_id, {})
+        was_there = scope in held
         held.pop(scope, None)
         if not held:
             self._inbound.pop(peer_id, None)
+        return was_there

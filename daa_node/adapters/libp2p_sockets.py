@@ -46,7 +46,8 @@ DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
 READ_BYTES = 64 * KIB
 ARRIVING_MAX = 128  # have not said a word, or no token yet; an honest dialler speaks at once
 # A silent one costs 0.25 ms: a flood of them a fortieth of a core. Were it more, who says the first
-# words would leave those who are served in the swarm's waiting room less than they need.
+# words would leave those who are served in the swarm's waiting room less than they need. Sockets
+# for bulk share this pace and its burst: whoever waits for 2 s goes on over streams, more slowly.
 ACCEPTS_PER_S = 100.0
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
 WEBSOCKET_MESSAGE_BYTES_MAX = 128 * KIB  # a message of noise is half of that

@@ -21,9 +21,7 @@ from daa_node.adapters.libp2p_sockets import Doorway, SocketListener
 from daa_node.adapters.waiting_room import Familiar
 from daa_node.errors import Unavailable
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.session import (
-    Local,
-)
+from daa_node.identity.session import Initiator, Local, Remote, SessionKeys
 from daa_node.seams import (
     Address,
     ByteStream,
@@ -38,6 +36,8 @@ from daa_node.seams import (
     RecordJudge,
     StreamHandler,
 )
+from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.protocols import BULK
 
 CHAIN = ChainId(b"c" * 32)
 LISTENING = Multiaddr("/ip4/127.0.0.1/tcp/0")
@@ -220,6 +220,15 @@ async def nodes(
         await nursery.start(bob.run)
         yield alice, bob
         nursery.cancel_scope.cancel()
+
+
+async def handshake(alice: Node, bob: Node) -> tuple[ByteStream, SessionKeys]:
+    """Shake hands by hand, so that a test can misbehave afterwards."""
+    control = await alice.transport.open_stream(bob.peer_id, BULK)
+    machine = Initiator(alice.local, Remote(bob.keys.node_id, bob.peer_id), os.urandom(32))
+    await write_message(control, machine.opening())
+    await write_message(control, machine.on_answer(await read_message(control, 8192)))
+    return control, machine.on_ready(await read_message(control, 8192))
 
 
 async def until(true: Callable[[], bool]) -> None:

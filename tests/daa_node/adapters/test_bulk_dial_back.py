@@ -16,17 +16,14 @@ from daa_node.adapters.sealed_stream import Pipe, RelayPipe, SealedStream, Socke
 from daa_node.errors import Unavailable
 from daa_node.identity.session import (
     Endpoint,
-    Initiator,
-    Remote,
     SessionKeys,
     dial_word,
     endpoints_of_word,
 )
-from daa_node.seams import ByteStream, FrameStream, PeerId
+from daa_node.seams import FrameStream, PeerId
 from daa_node.wire.framing import read_message, read_message_or_end, write_message
 from daa_node.wire.limits import FRAME_BYTES_MAX
-from daa_node.wire.protocols import BULK
-from tests.daa_node.adapters.bulk_nodes import Node, World, nodes, until
+from tests.daa_node.adapters.bulk_nodes import Node, World, handshake, nodes, until
 
 
 @asynccontextmanager
@@ -108,14 +105,6 @@ async def test_where_the_peer_cannot_dial_us_the_frames_run_over_the_stream() ->
 async def echoes_small(stream: FrameStream) -> None:
     await stream.send_frame(b"words")
     assert await stream.receive_frame() == b"words"
-
-
-async def handshake(alice: Node, bob: Node) -> tuple[ByteStream, SessionKeys]:
-    control = await alice.transport.open_stream(bob.peer_id, BULK)
-    machine = Initiator(alice.local, Remote(bob.keys.node_id, bob.peer_id), os.urandom(32))
-    await write_message(control, machine.opening())
-    await write_message(control, machine.on_answer(await read_message(control, 8192)))
-    return control, machine.on_ready(await read_message(control, 8192))
 
 
 async def test_a_listener_without_the_session_is_not_taken_for_the_initiator() -> None:
