@@ -386,7 +386,9 @@ class Wiring:
         parts, told = self._parts, self._member_list.told_height
         chain_id = parts.genesis.chain_id
         delta_s = parts.genesis.job.agreement.delta_ms / 1e3
-        return Gossip(parts.transport, self._directory, parts.clock, chain_id, told, delta_s)
+        gossip = Gossip(parts.transport, self._directory, parts.clock, chain_id, told, delta_s)
+        gossip.limits = self.limits
+        return gossip
 
     def open_doors(self, runner: JobRunner, gossip: Gossip) -> Discovery:
         """Every handler is set before anybody can knock."""

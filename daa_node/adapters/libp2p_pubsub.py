@@ -22,6 +22,7 @@ import trio
 from google.protobuf.message import DecodeError
 from libp2p.abc import IMuxedConn, INetStream
 from libp2p.custom_types import TProtocol
+from libp2p.network.stream.net_stream import NetStream
 from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pb import rpc_pb2
@@ -35,6 +36,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.adapters.mishaps import Mishaps
+from daa_node.adapters.yamux_streams import YamuxStream
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import verify_ed25519
 from daa_node.network.pace import Pace
@@ -203,6 +205,11 @@ def _distinct(wire_ids: Iterable[str | bytes]) -> list[bytes]:
     return list(dict.fromkeys(wanted.hex().encode() for wanted in ids if wanted is not None))
 
 
+def _count_as_strangers(stream: INetStream) -> None:
+    """Any of them may start what members pass on to each other (see network/link_limits)."""
+    cast(YamuxStream, cast(NetStream, stream).muxed_stream).is_of_strangers = True
+
+
 class _Paces:
     """How fast one connection's gossip is read, over all of its streams."""
 
@@ -271,6 +278,7 @@ class BoundedPubsub(Pubsub):
         if self._reading.get(peer_id, 0) >= STREAMS_PER_PEER_MAX:
             await stream.reset()
             return
+        _count_as_strangers(stream)
         self._reading[peer_id] = self._reading.get(peer_id, 0) + 1
         try:
             await self.continuously_read_stream(stream)
@@ -279,6 +287,12 @@ class BoundedPubsub(Pubsub):
             if not self._reading[peer_id]:
                 del self._reading[peer_id]
             await stream.reset()
+
+    async def handle_sending_messages(
+        self, peer_id: ID, stream: INetStream, queue: RpcQueue
+    ) -> None:
+        _count_as_strangers(stream)
+        await super().handle_sending_messages(peer_id, stream, queue)
 
     async def continuously_read_stream(self, stream: INetStream) -> None:
         """Until the stream ends; raises what the library raises at its end, or on garbage."""

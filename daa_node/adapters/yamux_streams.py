@@ -90,6 +90,7 @@ class YamuxStream(IMuxedStream):
         self._unread = streams.unread
         self.closed_at_s = 0.0
         self.is_counted = True  # its bytes, among what the transport carries
+        self.is_of_strangers = False  # they are, whoever the peer is
         self.changed = trio.Event()
         self._writing = PromptLock()
 
@@ -179,7 +180,8 @@ class YamuxStream(IMuxedStream):
 
     def _note_carried(self, size: int) -> None:
         if self.is_counted:
-            self._streams.carried.note(size, self._streams.bill.is_member())
+            is_member = self._streams.bill.is_member() and not self.is_of_strangers
+            self._streams.carried.note(size, is_member)
 
     async def close(self) -> None:
         """Send FIN; what the peer still sends is dropped, and after LINGER_S it is cut off."""

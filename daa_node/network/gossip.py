@@ -3,8 +3,9 @@
 Nothing here is the only way to learn it: hello carries both, the DHT keeps records, and votes say
 where their senders are. So news may be dropped wherever it comes too fast: one member's heads and
 records beyond what an honest one says, and records of who is no member beyond a share for each peer
-that passes them on. Heads are members' alone. Who is one, and which dates are past, nodes judge
-differently: what only that speaks against is dropped, and no forwarder is blamed for it.
+that passes them on, and beyond what the link has for strangers (see link_limits). Heads are
+members' alone. Who is one, and which dates are past, nodes judge differently: what only that speaks
+against is dropped, and no forwarder is blamed for it.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from daa_dag.ids import ChainId, NodeId
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.record import check_dates, decode_record, supersedes
 from daa_node.network.directory import Directory
+from daa_node.network.link_limits import LinkLimits
 from daa_node.network.pace import Pace
 from daa_node.network.topics import heads_topic, records_topic
 from daa_node.network.turns import share_of
@@ -59,6 +61,7 @@ class Gossip:
 
         `delta_s` is the bound on a message's way that the network has agreed on.
         """
+        self.limits: LinkLimits | None = None  # of the link; None: as it bears
         self._transport = transport
         self._directory = directory
         self._clock = clock
@@ -126,7 +129,7 @@ class Gossip:
             return False
         # what we have heard already, from its own mouth perhaps, is news to others
         self._directory.learn(signed)
-        return True
+        return member is not None or self.limits is None or self.limits.may_relay(for_guest=True)
 
     def may_be_head(self, announcement: Announcement) -> bool:
         """A member's that it has not told us; and what is no head at all, so that it is judged."""

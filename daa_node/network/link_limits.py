@@ -6,8 +6,9 @@
          --midnight UTC, or a larger budget--> open
 
 Strangers have a quarter of a day's bytes, all of them together, and none of what is saved: else
-whoever likes could make a member sit out. Beyond it they are answered nothing, and what they send
-nevertheless counts no more: nobody can refuse what comes.
+whoever likes could make a member sit out. Gossip is paid out of it whoever passes it on, for any of
+them may start it. Beyond it they are answered nothing, their news is passed on to nobody, and what
+they send nevertheless counts no more: nobody can refuse what comes.
 
 Three counts make up a day: blobs, by frame; what is relayed, as it comes and as it leaves; and all
 else that streams carry (see carried). Blobs wait for the caps, as do strangers' circuits and long
@@ -183,7 +184,7 @@ class LinkLimits:
         return not of_history or self.budget is Budget.OPEN
 
     def may_relay(self, for_guest: bool) -> bool:
-        """Another circuit, or a reservation."""
+        """Another circuit, a reservation, or news to pass on."""
         return self._has_for_strangers() if for_guest else self.budget is Budget.OPEN
 
     async def relay(self, size_bytes: int, for_guest: bool) -> None:

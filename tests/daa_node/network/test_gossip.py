@@ -12,8 +12,10 @@ from libp2p.utils import encode_varint_prefixed
 from daa_dag import canonical
 from daa_node.errors import PeerFault
 from daa_node.network.gossip import HEADS_BURST, NEWCOMERS_BURST
+from daa_node.network.link_limits import GB_BYTES, STRANGERS_SHARE
 from daa_node.network.topics import heads_topic, records_topic
 from daa_node.seams import Announcement, ByteStream, PeerId
+from tests.daa_node.network.limited_link import Link
 from tests.daa_node.network.neighbours import (
     CHAIN,
     KEYS,
@@ -179,6 +181,50 @@ def test_of_newcomers_each_forwarder_brings_no_more_than_its_share() -> None:
         assert taken == NEWCOMERS_BURST
         assert may_be(2, 4)  # another forwarder has a share of its own
         assert may_be(1, 3)  # and a member's record needs none
+
+    trio.run(main)
+
+
+async def test_what_members_pass_on_of_a_stranger_is_not_taken_from_the_members_data() -> None:
+    ours, other, stranger = (Neighbour(number, (0, 1)) for number in (0, 1, 2))
+    async with running(ours, gossip=True), running(other, gossip=True), running(stranger):
+        await met(ours, other)
+        await met(stranger, ours)
+        await heard(other, 7, [ours])  # the mesh is there
+        at_ours, at_others = ours.transport.carried, other.transport.carried
+        before = at_ours.of_members, at_others.of_members
+        ours_before, others_before = at_ours.of_strangers, at_others.of_strangers
+        stream, heard_before = await gossip_stream(stranger, ours), heard_by(other)
+        news = [
+            message(2, RECORDS, stranger.own.current_bytes(), number)
+            for number in range(NEWCOMERS_BURST)
+        ]
+        for each in news:
+            await stream.send_all(each)
+        await until(lambda: heard_by(other) == heard_before + NEWCOMERS_BURST)
+        sent = sum(map(len, news))
+        assert at_others.of_strangers - others_before >= sent
+        assert at_ours.of_strangers - ours_before >= 2 * sent  # it has come, and left again
+        assert at_ours.of_members - before[0] < sent / 10
+        assert at_others.of_members - before[1] < sent / 10
+
+
+def test_a_stranger_s_record_goes_no_further_once_their_data_are_spent() -> None:
+    async def main() -> None:
+        link = Link(data_gb_a_day=1.0)
+        ours, member, stranger = Neighbour(0, (0, 1)), Neighbour(1), Neighbour(2)
+        ours.gossip.limits = link.limits
+
+        def passes_on(source: Neighbour) -> bool:
+            payload, forwarder = source.own.current_bytes(), KEYS[3].peer_id
+            return ours.gossip.judge_record(Announcement(source.peer_id, payload, forwarder))
+
+        assert passes_on(stranger)
+        link.limits.carried.note(int(STRANGERS_SHARE * GB_BYTES), is_member=False)
+        assert not passes_on(stranger)
+        assert passes_on(member)
+        link.day += 1
+        assert passes_on(stranger)
 
     trio.run(main)
 
