@@ -259,8 +259,9 @@ class BlobServer:
             up = None if self.limits is None else self.limits.up
             if up is not None and not up.take_at_once(weight):
                 await patiently(stream, partial(up.take, weight))
+            self._count(weight, to_stranger=False)
             await stream.send_frame(frame)
-        self._note_left(len(frame), weight)
+        self.sent_bytes += len(frame)
 
     async def _send_pieces(self, stream: FrameStream, answer: Answer, frame: Piece) -> None:
         weight = len(frame) if self.limits is None else self.limits.weigh(frame)
@@ -269,13 +270,14 @@ class BlobServer:
             share = weight * len(piece) // len(frame)
             if self.limits is not None and not self.limits.up.take_at_once(share):
                 await self.limits.up.take(share)
+            self._count(share, to_stranger=True)
             await stream.send_frame(piece)
+            self.sent_bytes += len(piece)
 
         await answer.send(send, in_pieces(frame))
-        self._note_left(len(frame), weight, to_stranger=True)
 
-    def _note_left(self, size_bytes: int, weight: int, to_stranger: bool = False) -> None:
-        self.sent_bytes += size_bytes
+    def _count(self, weight: int, to_stranger: bool) -> None:
+        """As the day's data, before it leaves: who breaks off has had what came before."""
         if self.limits is not None:
             self.limits.count(weight, to_stranger)
 

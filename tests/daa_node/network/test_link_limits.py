@@ -1,9 +1,12 @@
 """Caps and a day's budget: what they hold up, what they never do, and who hears of it."""
 
+from typing import cast
+
 import pytest
 import trio
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
+from daa_dag.ids import NodeId
 from daa_node.errors import NotHeld, Unavailable
 from daa_node.network.answers import answer_of
 from daa_node.network.config import NetworkConfig
@@ -16,7 +19,9 @@ from daa_node.network.link_limits import (
     Budget,
 )
 from daa_node.network.session_pool import Lease
+from daa_node.seams import IDLE_TIMEOUT_S, FrameStream
 from daa_node.wire.blob_messages import (
+    PIECE_BYTES,
     Chunks,
     ChunksRequest,
     FindRequest,
@@ -181,6 +186,45 @@ def test_strangers_spend_a_quarter_of_the_day_and_nothing_of_what_is_saved() -> 
         assert await asked(world, author, KIND) == spent
 
     in_swarm(play, receivers=1, chunk_s=0.0)
+
+
+class CutOff:
+    """A session that asks for a mebibyte, and is gone when so many frames of it have come."""
+
+    def __init__(self, frames: int) -> None:
+        self.node_id = NodeId(b"c" * 32)
+        self.got_bytes = 0
+        self._frames = frames
+
+    async def receive_frame(self, within_s: float = IDLE_TIMEOUT_S) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return encode_request(ChunksRequest(KIND, MANIFEST.root, (0, 1, 2, 3)))
+
+    async def send_frame(self, payload: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        self.got_bytes += len(payload)
+        self._frames -= 1
+        if not self._frames:
+            raise Unavailable("session cut")
+
+
+@pytest.mark.parametrize(("is_member", "frames"), [(False, 15), (True, 1)])
+def test_who_breaks_off_an_answer_has_spent_what_came_of_it(is_member: bool, frames: int) -> None:
+    async def play(world: World) -> None:
+        link = Link(data_gb_a_day=1.0)
+        author, session = author_of(world, link), CutOff(frames)
+        author.server._is_member = lambda _node: is_member
+        with pytest.raises(Unavailable, match="session cut"):
+            await author.server.serve(cast(FrameStream, session))
+        assert session.got_bytes >= 15 * PIECE_BYTES
+        assert link.limits.spent_bytes == session.got_bytes
+        # what has left whole, for those who look; of the piece that was cut off nobody knows
+        whole = session.got_bytes - PIECE_BYTES if frames > 1 else 0
+        assert author.server.sent_bytes == whole
+        link.limits.count(int(STRANGERS_SHARE * GB_BYTES) - session.got_bytes, of_stranger=True)
+        assert link.limits.may_answer(of_history=False, to_stranger=True) == is_member
+
+    in_swarm(play, receivers=0, chunk_s=0.0)
 
 
 def test_what_streams_carry_counts_and_a_new_day_forgets_it() -> None:
