@@ -89,8 +89,10 @@ class RelayDesk:
         try:
             if self._is_relayed(stream.peer_id):
                 raise Unavailable("no circuit leads through two relays")
-            limits, is_guest = self._limits(), not self._is_member(stream.peer_id)
-            if limits is not None and not limits.may_relay(is_guest):
+            # as what it carries will count: a circuit that would end at its first piece is refused
+            ends = (stream.peer_id,) if word == "reserve" else (stream.peer_id, peer_id)
+            limits, for_guest = self._limits(), not all(map(self._is_member, ends))
+            if limits is not None and not limits.may_relay(for_guest):
                 raise Unavailable("today's data are nearly spent: another relay may have some")
             if word == "reserve":
                 self._reserve(stream.peer_id)

@@ -296,6 +296,26 @@ async def test_what_is_relayed_counts_both_ways_and_guests_spend_of_strangers_da
         nursery.cancel_scope.cancel()
 
 
+async def test_a_member_that_calls_a_guest_home_is_refused_once_strangers_data_are_spent(
+    autojump_clock: object,
+) -> None:
+    """Not granted a circuit that ends at its first piece, as often as it dials again."""
+    async with trio.open_nursery() as nursery:
+        link = Link(data_gb_a_day=0.1)
+        world = World(nursery, link=link)
+        for peer in (GUEST, CALLED):
+            await world.asked(peer, relay_messages.reserve())
+        wire, _ = await world.asked(CALLER, relay_messages.connect(GUEST))
+        assert await said_back(wire, 1000)
+        link.limits.count(int(STRANGERS_SHARE * 10**8), of_stranger=True)
+        with pytest.raises(Unavailable, match="nearly spent"):
+            await world.asked(CALLER, relay_messages.connect(GUEST))
+        assert not await said_back(wire, 1000)
+        wire, _ = await world.asked(CALLER, relay_messages.connect(CALLED))
+        assert await said_back(wire, 1000)
+        nursery.cancel_scope.cancel()
+
+
 async def test_the_last_tenth_of_a_day_opens_no_circuit_and_letters_pass_to_the_end(
     autojump_clock: object,
 ) -> None:
