@@ -9,8 +9,7 @@ detail]`. Bodies are bytes that only its two ends read.
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import trio
 
@@ -22,6 +21,7 @@ from daa_node.network.link_limits import LinkLimits
 from daa_node.network.shares import Shares
 from daa_node.network.untaken import Piece, Untaken
 from daa_node.observability.events import REQUEST_FAILED, EventLog
+from daa_node.prompt_lock import PromptLock
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.blob_messages import PIECE_BYTES
@@ -62,6 +62,8 @@ class _Load:
     running: int = 0
     left: float = REQUESTS_BURST
     at_s: float = 0.0
+    # Of its long answers: before a letter that we relay there is one piece of each peer at most.
+    turn: PromptLock = field(default_factory=PromptLock)
 
 
 class Requests:
@@ -83,6 +85,7 @@ class Requests:
         self._loads: dict[PeerId, _Load] = {}
         self.untaken = untaken or Untaken()  # what guests have not taken, bulk answers included
         self._shares = Shares(directory, self.untaken)
+        self._taking = PromptLock()  # of the long answers to us
 
     def register(self, name: str, handler: RequestHandler, of_history: bool = False) -> None:
         """`handler(peer, body)` gives the response's body, or an Answer; a NodeError refuses.
@@ -119,8 +122,7 @@ class Requests:
                     payload = await read_message(stream, size_bytes_max)
                 finally:
                     await stream.aclose()
-            if self.limits is not None and len(payload) > SHORT_BYTES:
-                await self.limits.down.take_first(len(payload))
+            await self._take_in(len(payload))
             return _opened(payload, name)
         except (trio.TooSlowError, trio.BrokenResourceError) as error:
             cause = str(error) or f"no answer within {timeout_s:.0f} s"
@@ -130,6 +132,14 @@ class Requests:
                 raise Unavailable(f"{name} of {peer_id}: {fault}") from None
             self._directory.blame(peer_id, fault)
             raise
+
+    async def _take_in(self, size_bytes: int) -> None:
+        """As the cap allows it, and in pieces: members' circuits wait for their turn meanwhile."""
+        if self.limits is None or size_bytes <= SHORT_BYTES:
+            return
+        for at in range(0, size_bytes, PIECE_BYTES):
+            async with self._taking:
+                await self.limits.down.take_first(min(PIECE_BYTES, size_bytes - at))
 
     async def serve(self, stream: ByteStream) -> None:
         peer_id = stream.peer_id
@@ -160,12 +170,12 @@ class Requests:
                 await write_message(stream, _refusal("unavailable", str(error)))
                 return
             try:
-                await self._answer(stream, payload)
+                await self._answer(stream, payload, load.turn)
             except PeerFault as fault:
                 self._directory.blame(stream.peer_id, fault)
                 raise
 
-    async def _answer(self, stream: ByteStream, payload: bytes) -> None:
+    async def _answer(self, stream: ByteStream, payload: bytes, turn: PromptLock) -> None:
         share = self._shares.of(stream.peer_id)
         async with AsyncExitStack() as on_its_way:
             try:
@@ -178,15 +188,15 @@ class Requests:
             except Unavailable as error:
                 await write_message(stream, _refusal("unavailable", str(error)))
                 return
-            send = partial(self._send, stream, len(response), share.waits)
-            await answer.send(send, message_in_pieces(response, PIECE_BYTES))
+            is_long, goes_first = len(response) > SHORT_BYTES, not share.waits
 
-    async def _send(
-        self, stream: ByteStream, of_bytes: int, to_stranger: bool, piece: Piece
-    ) -> None:
-        if self.limits is not None and of_bytes > SHORT_BYTES:
-            await self.limits.up.pass_through(len(piece), goes_first=not to_stranger)
-        await stream.send_all(piece)
+            async def send(piece: Piece) -> None:
+                if self.limits is not None and is_long:
+                    async with turn:
+                        await self.limits.up.pass_through(len(piece), goes_first)
+                await stream.send_all(piece)
+
+            await answer.send(send, message_in_pieces(response, PIECE_BYTES))
 
     async def _response(self, peer_id: PeerId, payload: bytes) -> tuple[bytes, int]:
         name = ""

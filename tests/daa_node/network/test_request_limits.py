@@ -6,16 +6,27 @@ from typing import cast
 
 import pytest
 import trio
+from trio.testing import memory_stream_pair
 
 from daa_node.checkpoints import epochs, pages, records
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.records import Records
 from daa_node.errors import Unavailable
-from daa_node.network.link_limits import GB_BYTES, LAST_SHARE, STRANGERS_SHARE
-from daa_node.seams import PeerId
+from daa_node.network.directory import Directory
+from daa_node.network.link_limits import (
+    BURST_S,
+    FIRST_SHARE,
+    GB_BYTES,
+    LAST_SHARE,
+    STRANGERS_SHARE,
+)
+from daa_node.network.requests import Requests
+from daa_node.observability.events import EventLog
+from daa_node.seams import PeerId, Transport
+from daa_node.wire.blob_messages import PIECE_BYTES
 from tests.daa_node.network.limited_link import Link
-from tests.daa_node.network.neighbours import Neighbour, running, until
+from tests.daa_node.network.neighbours import KEYS, Neighbour, running, until
 
 PAGE_BYTES = 22_000
 BUDGET_BYTES = 10**6
@@ -93,6 +104,77 @@ async def test_pages_epochs_and_records_are_history() -> None:
         for name in (pages.REQUEST, epochs.REQUEST, records.REQUEST):
             with pytest.raises(Unavailable, match="today's data"):
                 await asker.requests.ask(server.peer_id, name, b"", 100)
+
+
+class Line:
+    """One end of a stream to `peer_id`, in memory."""
+
+    def __init__(self, end: trio.StapledStream, peer_id: PeerId) -> None:  # type: ignore[type-arg]
+        self._end = end
+        self.peer_id = peer_id
+        self.send_all = end.send_all
+        self.aclose = end.aclose
+
+    async def receive_some(self, size_bytes_max: int = 65_536) -> bytes:
+        return bytes(await self._end.receive_some(size_bytes_max))
+
+
+class Calls:
+    """What Requests uses of a transport to ask: whoever is asked serves it here."""
+
+    def __init__(self, nursery: trio.Nursery, asker: PeerId, asked: Requests | None = None) -> None:
+        self._nursery, self._asker = nursery, asker
+        self.asked = asked
+
+    async def open_stream(self, _peer_id: PeerId, _protocol: str) -> Line:
+        assert self.asked is not None
+        ours, theirs = memory_stream_pair()
+        self._nursery.start_soon(self.asked.serve, Line(theirs, self._asker))
+        return Line(ours, KEYS[0].peer_id)
+
+
+@pytest.mark.parametrize("way", ["upload_mbit_s", "download_mbit_s"])
+async def test_what_is_relayed_waits_for_one_piece_of_a_member_s_long_answers(
+    way: str, autojump_clock: object
+) -> None:
+    """However long they are, and of however many at once: letters are in what is relayed."""
+    link, asker, asks, long_bytes = Link(None, **{way: 2.0}), KEYS[1], 8, 250_000
+
+    async def long_answer(_peer_id: PeerId, body: bytes) -> bytes:
+        return bytes(long_bytes)
+
+    async with trio.open_nursery() as nursery:
+        directory = Directory(
+            trio.current_time, {asker.node_id: asker.peer_id}, EventLog(lambda: 0)
+        )
+        calls = Calls(nursery, asker.peer_id)
+        server, client = (
+            Requests(cast(Transport, calls), directory, EventLog(lambda: 0)) for _ in range(2)
+        )
+        calls.asked = server
+        server.register("long", long_answer)
+        (server if way == "upload_mbit_s" else client).limits = link.limits
+        answered_s: list[float] = []
+
+        async def ask() -> None:
+            answer = await client.ask(KEYS[0].peer_id, "long", b"", long_bytes)
+            assert len(answer) == long_bytes
+            answered_s.append(trio.current_time())
+
+        began_s = trio.current_time()
+        for _ in range(asks):
+            nursery.start_soon(ask)
+        cap, first_bytes_s = getattr(link.limits, way.split("load")[0]), FIRST_SHARE * 250_000
+        waits_s = []
+        for _ in range(10):
+            await trio.sleep(1.0)
+            asked_s = trio.current_time()
+            await cap.take_first(1000)
+            waits_s.append(trio.current_time() - asked_s)
+        assert not answered_s  # they were under way all the time
+        assert max(waits_s) < 2 * (PIECE_BYTES + 1000) / first_bytes_s
+    least_s = asks * long_bytes / first_bytes_s - 2 * BURST_S
+    assert least_s < answered_s[-1] - began_s < 1.2 * least_s
 
 
 @pytest.mark.parametrize("is_member", [False, True])
