@@ -1,6 +1,7 @@
 """Resident memory of each real process over a run: it settles, and grows no further.
 
-Read once a READ_S from /proc: what is anonymous, for the code is shared. Of each process's readings
+Read once a READ_S from /proc, from the first certified round on: a worker that only merges has done
+nothing before. Read is what is anonymous, for the code is shared. Of each process's readings
 the second quarter tells what it needs once it is at work, and the last quarter what it has come to:
 the median of either, so that what is freed again counts for nothing. A process that lived for less
 than READINGS_LEAST readings is not judged. Where the kernel does not tell, nothing is.

@@ -134,16 +134,17 @@ class Run:
             self._look_for_the_dead(now_ns)
             self.faults.look(now_ns)
             self._vouching.look(now_ns)
-            self._memory.look(now_ns / NS, self._honest_groups())
+            self._memory.look(now_ns / NS, self._groups_at_work())
             sleep(LOOK_S)
         self.lasted_s = (monotonic_ns() - self._start_ns) / NS
         for node in self._cluster.nodes:
             self._cluster.pause_node(node, False)
 
-    def _honest_groups(self) -> dict[int, int]:
-        """Nodes by the process group of daemon and worker."""
+    def _groups_at_work(self) -> dict[int, int]:
+        """Honest nodes that have seen a round certified, by process group of daemon and worker."""
+        logs = self.logs.of_nodes
         nodes = [node for node in self._cluster.nodes if node.index not in self._liars]
-        return {node.pid: node.index for node in nodes if node.pid is not None}
+        return {n.pid: n.index for n in nodes if n.pid is not None and logs[n.index].height}
 
     def _turn(self, edge: Edge, now_ns: int) -> None:
         """A fault begins or ends."""
