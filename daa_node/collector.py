@@ -11,8 +11,13 @@ USUAL = gc.get_threshold()
 
 
 def spare_imports() -> None:
-    """To be said before them. A command that is soon over may leave it at that."""
+    """To be said before them. A command that is soon over may leave it at that, until its end."""
     gc.set_threshold(EVERY, *USUAL[1:])
+
+
+def as_usual() -> None:
+    """To be said by what ends inside a process that goes on."""
+    gc.set_threshold(*USUAL)
 
 
 def end_imports() -> None:

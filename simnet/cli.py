@@ -359,6 +359,8 @@ def main() -> None:
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    finally:
+        collector.as_usual()
 
 
 if __name__ == "__main__":

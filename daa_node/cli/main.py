@@ -83,6 +83,8 @@ def main() -> None:
         # the reader of our output has seen enough; keep the interpreter from saying so at exit
         sys.stdout = None
         raise SystemExit(1) from None
+    finally:
+        collector.as_usual()
 
 
 @app.command()

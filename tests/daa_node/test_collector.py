@@ -59,7 +59,7 @@ def test_a_command_looks_through_no_import(module: str, words: list[str], tmp_pa
     program = COMMAND.format(module=module, words=words)
     full, _, threshold, enabled = told_by(program, tmp_path)
     assert full == 0
-    assert threshold[0] == collector.EVERY
+    assert threshold == collector.USUAL  # by then: a process may call it and go on
     assert enabled
 
 

@@ -85,8 +85,9 @@ def test_who_trains_on_waits_for_no_link_and_trainers_fetch_the_delta_alone() ->
     assert max(facts["round_s"][2:]) < 1.1 * trained_s
     trainer = facts["classes"]["trainer"]
     assert trainer["steps_certified"] > 0.9 * 2 * (10 + 3 * 20)
-    # a union of six has 4.4 updates' bytes: it is fetched once, and not five updates beside it
-    assert trainer["received_bytes"] < 0.92 * 2 * 4 * 5 * update
+    # A union of six has 4.4 updates' bytes: it is fetched once, and not five updates beside it. By
+    # the seed one chunk in twenty comes twice.
+    assert trainer["received_bytes"] < 0.95 * 2 * 4 * 5 * update
 
 
 @pytest.mark.long
