@@ -15,6 +15,8 @@ from daa_node.training.steps_in_time import LATE_OF_TIME, steps_in
 
 # Enough for whoever started with us and is merely a little slower, too little to hold up a round.
 GRACE_S = 1.0
+# Until the first set there is nobody to be later than: all begin, and all are awaited.
+FOUNDING_ROUND = 1
 # Enough to dial again where a connection was cut; who is gone for good costs every round no more.
 UNREACHABLE_GRACE_S = 0.25
 # Some views fail where leaders are away; beyond this, a person should look.
@@ -65,7 +67,9 @@ def decide(snapshot: Snapshot, policy: Policy) -> Behaviour:
     train_s = min(snapshot.train_s, snapshot.window_s * policy.train_share, room_s)
     left_s = train_s - _late_s(snapshot)
     trained_s = left_s + min(snapshot.ahead_s, train_s)  # by when all stop
-    if left_s < train_s and trained_s < (snapshot.us_per_step or 0.0) / 1e6:
+    # A step that is never taken is never measured: whoever has just begun tries one.
+    is_old = snapshot.round_age_s > GRACE_S
+    if is_old and trained_s < (snapshot.us_per_step or 0.0) / 1e6:
         age_s = snapshot.round_age_s
         reason = f"round is {age_s:.0f} s old, no step fits before all stop at {train_s:.1f} s"
         return _without_training(Action.SERVE, reason, snapshot)
@@ -91,9 +95,12 @@ def _late_s(s: Snapshot) -> float:
     """How much of the round is lost to us; who is a little slower than others is not late.
 
     Nobody waits for who was away, and ages are told by the way of a message too small: a grace
-    less.
+    less. A newcomer follows the others' results, and so is always a little late; as it does not
+    know its speed, nothing says that all its steps fit.
     """
-    return s.round_age_s + GRACE_S if s.round_age_s > GRACE_S else 0.0
+    is_newcomer = s.us_per_step is None and s.round > FOUNDING_ROUND
+    is_late = is_newcomer or s.round_age_s > GRACE_S
+    return s.round_age_s + GRACE_S if is_late else 0.0
 
 
 def quorum_lacking(reach: Reach) -> str | None:
@@ -166,9 +173,9 @@ def _codec(s: Snapshot, policy: Policy) -> tuple[str, str, float]:
 
 
 def _steps(s: Snapshot, train_s: float) -> tuple[int, str]:
-    late = f"round is {s.round_age_s:.0f} s old, " if _late_s(s) else ""
+    late = f"round is {s.round_age_s:.0f} s old, " if s.round_age_s > GRACE_S else ""
     if s.us_per_step is None:
-        within = f" within {train_s:.1f} s" if late else ""
+        within = f" within {max(0.0, train_s):.1f} s" if _late_s(s) else ""
         return s.steps_max, f"{late}the plan's {s.steps_max}{within}; speed not measured yet"
     fit = max(1, steps_in(round(train_s * 1e6), round(s.us_per_step)))
     if late and fit < s.steps_max:

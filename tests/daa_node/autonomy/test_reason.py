@@ -147,6 +147,28 @@ def test_who_comes_late_takes_the_steps_that_still_fit_and_says_so() -> None:
     assert as_good_as_new == decide(hundred, Policy())
 
 
+def test_a_newcomer_leaves_room_for_being_later_than_it_hears() -> None:
+    """Nobody waits for who has never contributed, and it does not know how long its steps take."""
+    newcomer = replace(READY, us_per_step=None, train_s=16.0, window_s=40.0, steps_max=4)
+    behaviour = decide(replace(newcomer, round_age_s=0.5), Policy())
+    assert (behaviour.steps, behaviour.stop_after_s) == (4, 14.5)
+    assert behaviour.decisions[1].reason == (
+        "the plan's 4 within 14.5 s; speed not measured yet"
+    )  # no step of 4 s begins after the third
+    assert decide(newcomer, Policy()).stop_after_s == 15.0  # the age may be on its way to us
+    founder = decide(replace(newcomer, round=1, round_age_s=0.5), Policy())
+    assert founder.stop_after_s == 16.0  # founders have no set to be late for, and are awaited
+
+
+def test_a_newcomer_tries_a_step_however_short_the_rounds_are() -> None:
+    """Else it would serve for ever: a speed is measured by training."""
+    hasty = replace(READY, us_per_step=None, train_s=0.7, window_s=1.0, round_age_s=0.9)
+    behaviour = decide(hasty, Policy())
+    assert (behaviour.action, behaviour.stop_after_s) == (Action.TRAIN, 0.0)
+    assert "within 0.0 s" in behaviour.decisions[1].reason
+    assert decide(replace(hasty, round_age_s=1.1), Policy()).action is Action.SERVE
+
+
 def test_who_comes_too_late_for_a_step_serves_and_says_so() -> None:
     slow = replace(READY, train_s=60.0, window_s=100.0, us_per_step=30e6, steps_max=2)
     assert decide(replace(slow, round_age_s=29.0), Policy()).steps == 1
