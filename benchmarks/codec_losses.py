@@ -135,6 +135,7 @@ def contribution(
         codec=codec,
         first_step=number * steps,
         merged_round=number - 1,
+        ahead_max=steps - 1,
     )
     sealed = core.train_and_seal(order, state.weights_D)
     return Contribution(sealed.blob, codec, sealed.trained.tokens)

@@ -362,6 +362,7 @@ class TrainOrder:
     # later updates left behind is dropped with them.
     merged_round: int = -1
     segment_steps: int = 0  # from boundary to boundary (see training.boundaries); 0: there are none
+    ahead_max: int = 0  # steps of the next round before its order, where the job trains on
 
 
 @dataclass(frozen=True, slots=True)

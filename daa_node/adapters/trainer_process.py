@@ -284,6 +284,7 @@ def _train_fields(order: TrainOrder, stop_after_s: float) -> Message:
         "first_step": order.first_step,
         "merged_round": order.merged_round,
         "segment_steps": order.segment_steps,
+        "ahead_max": order.ahead_max,
     }
 
 

@@ -72,6 +72,7 @@ class Plan:
     tokens_per_step: int
     train_us: int  # when everybody stops, however many steps it has taken
     segment_steps: int = 0  # from one committed inner state to the next; 0: none is committed
+    speeds_known: bool = True  # False: nobody has contributed, and shares are smaller for it
 
     def share_of(self, author: NodeId) -> Share | None:
         return next((share for share in self.shares if share.author == author), None)
@@ -219,6 +220,15 @@ class RoundRules:
         """
         return not self.train_on or node in committee.stake_of
 
+    def ahead_max(self, plan: Plan, steps: int) -> int:
+        """How many steps of the round after `plan` to take before its order: never all of them.
+
+        That round has as many as this one, `steps`, unless speeds are known then for the first
+        time: shares are no longer smaller, and its updates may travel for longer than those take.
+        """
+        next_steps = steps if plan.speeds_known else self.rounds.inner_steps_max
+        return max(0, next_steps - 1) if self.train_on else 0
+
     def are_enough(self, plan: Plan, authors: Collection[NodeId]) -> bool:
         """Whether a set of these can be merged, if none is another's copy."""
         terms = self.terms(plan, authors)
@@ -306,7 +316,15 @@ def make_plan(
         shares.append(Share(author, steps, weight, votes, vouchers.get(author)))
     vertex_id = parent.vertex_id
     seed = Digest(bytes(vertex_id))
-    return Plan(newest_round + 1, vertex_id, seed, tuple(shares), tokens_per_step, train_us)
+    return Plan(
+        newest_round + 1,
+        vertex_id,
+        seed,
+        tuple(shares),
+        tokens_per_step,
+        train_us,
+        speeds_known=bool(known),
+    )
 
 
 def _train_us(parent: Vertex, config: RoundsConfig, committee: Committee) -> int:

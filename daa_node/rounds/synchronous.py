@@ -203,6 +203,7 @@ class SynchronousRound:
             first_step=context.first_step,
             merged_round=context.merged_round,
             segment_steps=plan.segment_steps,
+            ahead_max=context.rules.ahead_max(plan, work.steps),
         )
         sealed = await self._train(order)
         if sealed is None or context.agreement.outcomes.is_decided(plan.round):

@@ -24,7 +24,7 @@ class Ahead:
     sealed_D: Float32Array  # the weights then
     batches: Iterator[Int64Array]
     schedule_step: int  # of the next step, for the learning rate
-    steps_max: int  # never as many as a whole round: that takes a step of its own
+    steps_max: int  # never as many as the next round has: that takes a step of its own
     steps: int = 0
     loss_sum: float = 0.0  # nats, over the steps
     values_D: Float32Array | None = None  # where it got to; None while the loop has them

@@ -183,7 +183,7 @@ class Core:
         tried.id = next(self._memory_ids)
         end = self._boundary(trained.values_D, tried.optimiser, sealed.residual_D, tried.id)
         if updates.train_on:
-            next_step, more = order.first_step + trained.steps, order.steps_max - 1
+            next_step, more = order.first_step + trained.steps, order.ahead_max
             self._ahead = Ahead(order.round, trained.values_D.copy(), batches, next_step, more)
         return SealedTraining(sealed.blob, trained, trained_at_s, replace(end, revealed=ended))
 

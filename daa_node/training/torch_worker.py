@@ -108,6 +108,7 @@ class Worker:
             first_step=train["first_step"],
             merged_round=train["merged_round"],
             segment_steps=train["segment_steps"],
+            ahead_max=train["ahead_max"],
         )
         self.unsaved, self._boundaries = True, None
         boundaries = BoundaryFiles(Path(order["boundaries_out"]), self._ends)

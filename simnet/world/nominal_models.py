@@ -105,7 +105,7 @@ class NominalCore:
         blob = seal(before_D, after_D, None, codec_named(order.codec), clip_norm).blob
         if self._job.updates.train_on:
             nothing_D = np.empty(0, np.float32)
-            self._ahead = Ahead(order.round, nothing_D, iter(()), 0, order.steps_max - 1)
+            self._ahead = Ahead(order.round, nothing_D, iter(()), 0, order.ahead_max)
         steps = min(order.steps_max, before + steps)
         tokens = steps * self._job.inner.batch_size
         us_per_step = max(1, round(step_s * 1e6))

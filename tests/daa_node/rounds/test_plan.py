@@ -1,5 +1,6 @@
 """The plan of a round follows from the certified parent alone, in integers."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,23 @@ def planned(
     return make_plan(parent, authors, config, TOKENS_PER_STEP, newest_round, committee)
 
 
+def rules_of(
+    rule: str, f_agg_among: Callable[[int], int] = lambda _contributors: 0, train_on: bool = False
+) -> RoundRules:
+    return RoundRules(
+        rounds=CONFIG,
+        tokens_per_step=TOKENS_PER_STEP,
+        rule=rule,
+        f_agg_among=f_agg_among,
+        codec="int8",
+        codec_sizes={"int8": 10},
+        check_update=lambda _blob, _codec: None,
+        compare=nothing_alike,
+        measure=nothing_measured,
+        train_on=train_on,
+    )
+
+
 def steps_for(*speeds_us: int, config: RoundsConfig = CONFIG) -> list[int]:
     """What is planned for authors who reported these speeds."""
     authors = [NodeId(bytes([place + 1]) * 32) for place in range(len(speeds_us))]
@@ -97,6 +115,16 @@ def test_while_no_speed_is_known_everybody_starts_with_half() -> None:
     plan = planned(genesis, [ALICE, BOB], CONFIG, newest_round=0)
     assert [share.steps_max for share in plan.shares] == [10, 10]
     assert plan.train_us == 7_000_000
+
+
+def test_who_trains_on_takes_as_many_steps_ahead_as_the_next_round_may_have() -> None:
+    """The first round is half as long, and updates travel for as long as after any other."""
+    on = rules_of("mean", train_on=True)
+    founding = planned(replace(PARENT, contributors=()), [ALICE, BOB], CONFIG, newest_round=0)
+    assert on.ahead_max(founding, 10) == CONFIG.inner_steps_max - 1
+    assert on.ahead_max(planned(PARENT, [ALICE, BOB], CONFIG), 10) == 9
+    assert on.ahead_max(planned(PARENT, [ALICE, BOB], CONFIG), 0) == 0
+    assert rules_of("mean").ahead_max(founding, 10) == 0
 
 
 def test_the_window_bounds_what_the_fastest_are_given_too() -> None:
@@ -150,17 +178,7 @@ def test_an_aborted_round_changes_the_number_and_nothing_else() -> None:
 def test_a_set_is_merged_by_the_rule_and_the_number_of_liars_that_the_plan_leads_to() -> None:
     """Else whoever leads could have a mean of what the others would trim."""
     plan = planned(PARENT, [ALICE, BOB, CAROL])
-    rules = RoundRules(
-        rounds=CONFIG,
-        tokens_per_step=TOKENS_PER_STEP,
-        rule="trimmed_mean",
-        f_agg_among=lambda contributors: contributors // 3,
-        codec="int8",
-        codec_sizes={},
-        check_update=lambda _blob, _codec: None,
-        compare=nothing_alike,
-        measure=nothing_measured,
-    )
+    rules = rules_of("trimmed_mean", f_agg_among=lambda contributors: contributors // 3)
     for rule, f_agg, is_planned in (
         ("trimmed_mean", 1, True),
         ("trimmed_mean", 0, False),
@@ -173,17 +191,7 @@ def test_a_set_is_merged_by_the_rule_and_the_number_of_liars_that_the_plan_leads
 
 def test_a_set_gives_an_update_its_planned_weight_or_none() -> None:
     plan = planned(PARENT, [ALICE, BOB])
-    rules = RoundRules(
-        rounds=CONFIG,
-        tokens_per_step=TOKENS_PER_STEP,
-        rule="mean",
-        f_agg_among=lambda _contributors: 0,
-        codec="int8",
-        codec_sizes={"int8": 10},
-        check_update=lambda _blob, _codec: None,
-        compare=nothing_alike,
-        measure=nothing_measured,
-    )
+    rules = rules_of("mean")
     offers = tuple(
         OfferBody(*(4 + 1, author, plan.base, BlobRoot(author), 10, "int8", 1, 256), *(1, 0, 0, ()))
         for author in (ALICE, BOB)

@@ -61,6 +61,7 @@ def order(round: int, merged_round: int = -1, **changes: object) -> TrainOrder:
         "codec": "int4",
         "first_step": 0,
         "merged_round": merged_round,
+        "ahead_max": 4,
         **changes,
     }
     return TrainOrder(**fields)  # type: ignore[arg-type]

@@ -110,6 +110,7 @@ def train(
             "first_step": 0,
             "merged_round": merged_round,
             "segment_steps": segment_steps,
+            "ahead_max": steps_max - 1,
         },
     }
 

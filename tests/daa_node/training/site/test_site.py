@@ -167,7 +167,10 @@ def trained_on_alone(job: TrainingJob, cache_dir: Path, ahead: int) -> Float32Ar
     base_D = genesis_weights(job.model, job.seed)
     names = StateRef(BlobRoot(bytes(32)), BlobRoot(bytes(32))), Digest(bytes(32))
     rounds = [
-        TrainOrder(*names, number, NodeId(bytes(32)), STEPS, 60.0, "int8", 0, merged)
+        TrainOrder(
+            *(*names, number, NodeId(bytes(32)), STEPS, 60.0, "int8", 0, merged),
+            ahead_max=STEPS - 1,
+        )
         for number, merged in ((1, -1), (2, 1))
     ]
     alone.train_and_seal(rounds[0], base_D)

@@ -81,6 +81,7 @@ def order(base: StateRef, **changes: object) -> TrainOrder:
         "stop_after_s": 100.0,
         "codec": "int8",
         "first_step": 0,
+        "ahead_max": 7,
         **changes,
     }
     return TrainOrder(**fields)  # type: ignore[arg-type]
