@@ -90,6 +90,18 @@ def test_who_trains_on_waits_for_no_link_and_trainers_fetch_the_delta_alone() ->
     assert trainer["received_bytes"] < 0.95 * 2 * 4 * 5 * update
 
 
+def test_who_trains_on_lacks_no_step_after_the_first_round_which_is_half_as_long() -> None:
+    """Its updates and its delta take longer than ten steps, and not as long as the next twenty."""
+    work: dict[str, Any] = {"codec": "top_k", "train_on": True, "rounds": 2}
+    fields = scenario(**work, parameters=10**9, parameters_per_s=1e10).model_dump()
+    site = fields["nodes"][0] | {"up_mbit_s": 140, "down_mbit_s": 140}
+    trainers = site | {"name": "trainer", "count": 2, "role": "trainer"}
+    outcome = run(Scenario.model_validate(fields | {"nodes": [site, trainers]}))
+    assert not broken(outcome)
+    assert outcome.facts["round_s"][0] > 1.5 * 10 * 0.5
+    assert outcome.facts["classes"]["trainer"]["steps_certified"] == 2 * (10 + 20)
+
+
 @pytest.mark.long
 def test_utilisation_on_thin_links_is_what_the_links_allow() -> None:
     """Three uploads over 110 Mbit/s, sealing and merging keep nodes from training, and no K does.
