@@ -7,8 +7,12 @@
 A blocking weight holds an honest member, so liars decide nothing; that they rang, we hear ourselves
 (see doorbell). Each member has a token of its own, so that none can ring for another. Who cannot be
 dialled tells others no address, and is not dialled in vain: it dials them.
+
+Behind a router that forwards our port by hand, or a cloud's, this host knows no address that can be
+dialled. Members that get through know it: where a blocking weight of them sees us, others are told.
 """
 
+import ipaddress
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -175,7 +179,7 @@ class Reachability:
                     await rung[node].wait()
             for node, host in seen.items():
                 (found.rung if rung[node].is_set() else found.silent)[node] = host
-        return self._judge(found)
+        return self._judge(found, ports)
 
     async def _ask(
         self, peer_id: PeerId, token: bytes, ports: tuple[int, ...]
@@ -192,11 +196,11 @@ class Reachability:
             self._contacts.blame(peer_id, fault)
             return None
 
-    def _judge(self, found: Findings) -> bool:
+    def _judge(self, found: Findings, ports: tuple[int, ...]) -> bool:
         rung, tried = len(found.rung), len(found.rung) + len(found.silent)
         if self._contacts.one_is_honest(found.rung.keys()):
             said = f"{rung} of {tried} members that dialled back got through"
-            return self._conclude(found, Reach.DIRECT, said)
+            return self._conclude(found, Reach.DIRECT, said, ports)
         if self._contacts.one_is_honest(found.silent.keys()):
             said = f"{tried - rung} of {tried} members that dialled back did not get through"
             return self._conclude(found, Reach.UNREACHABLE, said)
@@ -205,12 +209,15 @@ class Reachability:
             self.why = f"{tried} members dialled back: too few to believe; {found.refused} did not"
         return False
 
-    def _conclude(self, found: Findings, reach: Reach, why: str) -> bool:
+    def _conclude(
+        self, found: Findings, reach: Reach, why: str, ports: tuple[int, ...] = ()
+    ) -> bool:
         before, self.reach, self.why, self._found = self.reach, reach, why, found
         self._measured_at_s = trio.current_time()
         if self._doorbell is not None:
             self._doorbell.is_dialable = self.is_dialable
-            self._doorbell.outside = self._proven(found) if reach is Reach.DIRECT else None
+            is_direct = reach is Reach.DIRECT
+            self._doorbell.outside = self._proven(found, ports) if is_direct else None
         if reach is Reach.UNREACHABLE and self._is_insisted:
             self.why += "; the addresses under network.announce are told all the same"
         if reach is not before:
@@ -223,17 +230,30 @@ class Reachability:
             )
         return True
 
-    def _proven(self, found: Findings) -> Address | None:
-        """Where our router lets others in, if enough members got through and see us there.
+    def _proven(self, found: Findings, ports: tuple[int, ...]) -> Address | None:
+        """Where enough members see us and got through; None if they prove no one address.
 
-        One alone may lie, and so would have whoever hears of us dial where it likes.
+        One alone may lie, and so would have whoever hears of us dial where it likes. Of two ports
+        nobody tells which one rang.
         """
-        if self._claimed is None:
+        if len(ports) != 1:
             return None
-        host, port = self._claimed
-        if not self._contacts.one_is_honest({n for n, seen in found.rung.items() if seen == host}):
-            return None
-        return Address(f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}")
+        hosts = self._hosts_unknown() if self._claimed is None else [self._claimed[0]]
+        for host in hosts:
+            through = {node for node, seen in found.rung.items() if seen == host}
+            if self._contacts.one_is_honest(through):
+                return Address(f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{ports[0]}")
+        return None
+
+    def _hosts_unknown(self) -> list[str]:
+        """Where members see us and we do not listen, as far as we know; the internet's first."""
+        assert self._doorbell is not None, "asked where it rings"
+        proven = f"{self._doorbell.outside}/"  # has stood among our addresses since
+        own = [each for each in self._transport.addresses() if not each.startswith(proven)]
+        known = {each.split("/")[2] for each in own}
+        seen = [ipaddress.ip_address(host) for host in self.seen_at() if host not in known]
+        far = [each for each in seen if not (each.is_loopback or each.is_link_local)]
+        return [str(each) for each in sorted(far, key=lambda each: not each.is_global)]
 
     def seen_at(self) -> list[str]:
         """Where members see us, most of them first."""

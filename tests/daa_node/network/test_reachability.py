@@ -53,7 +53,7 @@ class World:
         self.manners = dict(zip(MEMBERS, manners, strict=False))
         self.me = ME
         self.bell = Bell()
-        self.ports = (4001,)
+        self.ports: tuple[int, ...] = (4001,)
         self.seen: dict[NodeId, str] = {}  # by who does not see us at SEEN_AT
         self.blamed: list[str] = []
         self.listens = [Address("/ip4/192.168.1.2/tcp/4001/p2p/me")]
@@ -263,3 +263,62 @@ async def test_a_router_is_believed_where_members_see_us_and_get_through_alone(
         await trio.sleep(30)
         assert world.bell.outside is None
         nursery.cancel_scope.cancel()
+
+
+def own_and_proven(world: World) -> list[Address]:
+    """As a transport has them: what was proven first, and a WebSocket on each port."""
+    outside = world.bell.outside
+    bare = [each.partition("/p2p")[0] for each in world.listens]
+    bare = bare if outside is None else [outside, *bare]
+    return [Address(f"{each}/p2p/me") for each in (*bare, *(f"{each}/ws" for each in bare))]
+
+
+async def test_where_a_router_forwards_our_port_members_tell_us_the_address_outside(
+    autojump_clock: object,
+) -> None:
+    world = World("rings", "rings", "rings", "silent")
+    world.addresses = lambda: own_and_proven(world)  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.own.run)
+        await trio.sleep(20)
+        outside = f"/ip4/{SEEN_AT}/tcp/4001"
+        assert world.own.told()[0] == f"{outside}/p2p/me"
+        await trio.sleep(reachability.AGAIN_S - 30)  # it stands among ours by now, and stays
+        assert world.bell.outside == outside
+        assert len(world.asked) == 2 * len(MEMBERS)  # again when it came
+        world.seen = dict.fromkeys(MEMBERS, "198.51.100.4")  # the provider gave the home another
+        await trio.sleep(reachability.AGAIN_S + 60)
+        assert world.bell.outside == "/ip4/198.51.100.4/tcp/4001"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("manners", "seen"),
+    [
+        (("rings", "silent", "silent", "busy"), SEEN_AT),  # nobody may be behind this port
+        (("rings", "rings", "rings", "rings"), "192.168.1.2"),  # known already
+        (("rings", "rings", "rings", "rings"), "127.0.0.1"),  # of who is on this host, too
+    ],
+)
+async def test_an_address_outside_is_told_only_if_it_is_proven_and_of_use(
+    manners: tuple[Manner, ...], seen: str, autojump_clock: object
+) -> None:
+    world = World(*manners)
+    world.seen = dict.fromkeys(MEMBERS, seen)
+    await world.measured()
+    assert world.bell.outside is None
+
+
+async def test_of_two_members_one_does_not_say_where_we_are(autojump_clock: object) -> None:
+    world = World("rings", "rings", "busy", "busy")
+    world.seen = {MEMBERS[0]: "198.51.100.4"}
+    await world.measured()
+    assert (world.own.reach, world.bell.outside) == (Reach.DIRECT, None)
+
+
+async def test_of_two_ports_none_is_proven(autojump_clock: object) -> None:
+    world = World("rings", "rings", "rings", "rings")
+    world.ports = (4001, 443)
+    world.listens.append(Address("/ip4/192.168.1.2/tcp/443/p2p/me"))
+    await world.measured()
+    assert (world.own.reach, world.bell.outside) == (Reach.DIRECT, None)
