@@ -3,6 +3,7 @@
     idle --nobody can dial us, or too few say for long--> asking
     asking --the router opens a port--> open --refreshed--> open
     asking --no router, or it refuses--> asked again much later
+    members see us elsewhere than before--> asking, at once
     open --the node stops--> the port is closed
 
 What the router says of its own address is a claim: members must have seen us there, and dialling
@@ -71,10 +72,20 @@ class PortMapping:
                 if self._open is None:
                     while not self._is_wanted():
                         await trio.sleep(CHECK_S)
-                await trio.sleep(REFRESH_S if await self._ask() else AGAIN_S)
+                await self._rest(REFRESH_S if await self._ask() else AGAIN_S)
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_TIMEOUT_S):
                 await self._close()
+
+    async def _rest(self, seconds: float) -> None:
+        """For so long, or until members see us where they have not: a home's address may change.
+
+        What was claimed leads nowhere then, and what the router says may have seemed another's.
+        """
+        known = {*self._reachability.seen_at()}
+        with trio.move_on_after(seconds):
+            while known.issuperset(self._reachability.seen_at()):
+                await trio.sleep(CHECK_S)
 
     def _is_wanted(self) -> bool:
         """Also where too few members are known to say: we may be behind a router all the same.

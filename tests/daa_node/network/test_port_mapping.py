@@ -126,6 +126,39 @@ async def test_a_router_behind_another_one_is_told_of_and_its_port_is_closed(
     assert world.told() == ["port_refused"]
 
 
+async def test_a_home_that_gets_another_address_is_claimed_there_as_soon_as_members_see_it(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.mapping.run)
+        await trio.sleep(10)
+        world.reach, world.outside = Reach.DIRECT, "8.8.4.5"
+        await trio.sleep(60)  # nobody has noticed yet
+        assert world.asked == [0]
+        world.seen = ["8.8.4.5"]
+        await trio.sleep(10)
+        assert world.claimed == [("8.8.4.4", 4002), ("8.8.4.5", 4002)]
+        assert world.closed == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_new_address_that_the_router_tells_before_members_do_is_claimed_soon(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.mapping.run)
+        await trio.sleep(10)
+        world.outside = "8.8.4.5"
+        await trio.sleep(REFRESH_S)  # the router is asked, and seems to be behind another one
+        assert world.claimed == [("8.8.4.4", 4002), (None, 0)]
+        world.seen = ["8.8.4.5"]
+        await trio.sleep(10)
+        assert world.claimed == [("8.8.4.4", 4002), (None, 0), ("8.8.4.5", 4002)]
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_router_that_refuses_is_asked_again_much_later(autojump_clock: object) -> None:
     world = World()
     world.refusing = Unavailable("no router answers to UPnP")
