@@ -31,6 +31,9 @@ class VertexRow:
     certified_by: tuple[NodeId, ...]  # as the certificate says; empty at height 0
     has_delta: bool
     has_snapshot: bool
+    # By a certificate of its own, or of one that stands on it and so names it by hash: of old
+    # epochs a node lets go the others, or never had them (see thinning).
+    is_certified: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,14 @@ def view_chain(directory: Path) -> ChainView:
     except DagError as fault:
         raise _damaged(str(fault)) from None
     by_id = {vertex.vertex_id: vertex for vertex in vertices}
-    rows = [_row(files, listing, by_id[vertex_id]) for vertex_id in graph.canonical_order()]
-    return ChainView(tuple(rows), graph)
+    rows: list[VertexRow] = []
+    below = set[VertexId]()  # what is certified
+    for vertex_id in reversed(graph.canonical_order()):
+        row = _row(files, listing, by_id[vertex_id], vertex_id in below)
+        if row.is_certified:
+            below.update(row.vertex.parents)
+        rows.append(row)
+    return ChainView(tuple(reversed(rows)), graph)
 
 
 def _vertex(files: ChainFiles, name: str) -> Vertex:
@@ -80,14 +89,17 @@ def _vertex(files: ChainFiles, name: str) -> Vertex:
         raise _damaged(f"{name}: {fault}") from None
 
 
-def _row(files: ChainFiles, listing: Listing, vertex: Vertex) -> VertexRow:
+def _row(files: ChainFiles, listing: Listing, vertex: Vertex, is_below: bool) -> VertexRow:
+    """`is_below`: a vertex that is certified stands on it."""
     states = (vertex.model_root, vertex.outer_state_root)
+    signers = _signers(files, listing, vertex.vertex_id)
     return VertexRow(
         vertex.vertex_id,
         vertex,
-        _signers(files, listing, vertex.vertex_id),
+        signers,
         f"{DELTAS}/{vertex.delta_root.hex()}" in listing.sizes,
         all(f"{MANIFESTS}/{root.hex()}" in listing.sizes for root in states),
+        is_below or bool(signers),
     )
 
 

@@ -34,7 +34,7 @@ def list_vertices(root: Path, as_json: bool) -> None:
         [
             row["height"],
             row["training_round"],
-            len(row["certified_by"]),
+            len(row["certified_by"]) or ("above" if row["certified"] and row["height"] else 0),
             len(row["contributors"]),
             row["tokens_total"],
             "yes" if row["snapshot"] else "",
@@ -137,6 +137,7 @@ def _summary(row: VertexRow) -> dict[str, Any]:
         "height": vertex.height,
         "training_round": vertex.training_round,
         "model_root": vertex.model_root.hex(),
+        "certified": row.is_certified,
         "certified_by": [signer.hex() for signer in row.certified_by],
         "contributors": [facts.author.hex() for facts in vertex.contributors],
         "tokens_total": vertex.tokens_total,

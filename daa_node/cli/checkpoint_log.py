@@ -97,7 +97,7 @@ def _line(one: _Told) -> str:
     vertex = one.row.vertex
     words = [f"{one.short}  height {vertex.height}"]
     if vertex.height:
-        words += [f"round {vertex.training_round}", _signed(one.row), f"by {_named(one.authors)}"]
+        words += [f"round {vertex.training_round}", signed(one.row), f"by {_named(one.authors)}"]
     if one.loss_micronats is not None:
         words.append(f"loss {one.loss_micronats / MICRO:.4f}")
     if one.tags:
@@ -105,8 +105,11 @@ def _line(one: _Told) -> str:
     return "  ".join(words)
 
 
-def _signed(row: VertexRow) -> str:
-    return f"signed by {len(row.certified_by)}" if row.certified_by else "not certified"
+def signed(row: VertexRow) -> str:
+    """By how many, where their certificate is here."""
+    if row.certified_by:
+        return f"signed by {len(row.certified_by)}"
+    return "certified from above" if row.is_certified else "not certified"
 
 
 def _named(authors: list[str]) -> str:
@@ -125,6 +128,7 @@ def _as_json(one: _Told) -> dict[str, Any]:
         "height": vertex.height,
         "training_round": vertex.training_round,
         "parents": [parent.hex() for parent in vertex.parents],
+        "certified": one.row.is_certified,
         "certified_by": [signer.hex() for signer in one.row.certified_by],
         "contributors": [author.hex() for author in authors_of(one.row)],
         "rule": vertex.rule,
@@ -139,7 +143,7 @@ def _draw(file: Path, network: str, told: list[_Told]) -> None:
     captions = [
         Caption(
             one.short,
-            f"height {one.row.vertex.height}, {_signed(one.row)}, by {_named(one.authors)}"
+            f"height {one.row.vertex.height}, {signed(one.row)}, by {_named(one.authors)}"
             if one.row.vertex.height
             else "the genesis",
             tuple(one.tags),

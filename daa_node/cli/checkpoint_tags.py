@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from daa_node.checkpoints.listing import view_chain
+from daa_node.checkpoints.listing import VertexRow, view_chain
 from daa_node.checkpoints.tags import Tags
 from daa_node.cli import report
 from daa_node.cli.checkpoint import open_chain, tags_of
@@ -11,15 +11,10 @@ from daa_node.errors import StorageFailed, UserError
 
 
 def put(root: Path, name: str, which: str, move: bool, as_json: bool) -> None:
-    """Raises UserError unless `which` is a vertex that has a certificate here."""
+    """Raises UserError unless `which` is a vertex that is certified here."""
     directory, made = open_chain(root)
     row = view_chain(directory.chain).find(tags_of(directory, made).spelled_out(which))
-    if row.vertex.height and not row.certified_by:
-        raise UserError(
-            f"vertex {row.vertex_id.hex()[:16]} has no certificate here: only what is certified "
-            "has a tag",
-            exit_code=1,
-        )
+    check_certified(row)
     with directory.tags_held():
         known = tags_of(directory, made)
         known.put(name, row.vertex_id, move)
@@ -29,6 +24,16 @@ def put(root: Path, name: str, which: str, move: bool, as_json: bool) -> None:
         report.put_json({"name": name, "vertex_id": vertex_id, "height": row.vertex.height})
     else:
         report.put(f"{name} is vertex {row.vertex_id.hex()}, height {row.vertex.height}")
+
+
+def check_certified(row: VertexRow) -> None:
+    """Raises UserError unless it is, or is what the genesis says."""
+    if row.vertex.height and not row.is_certified:
+        raise UserError(
+            f"vertex {row.vertex_id.hex()[:16]} has no certificate here: only what is certified "
+            "has a tag",
+            exit_code=1,
+        )
 
 
 def remove(root: Path, name: str, as_json: bool) -> None:

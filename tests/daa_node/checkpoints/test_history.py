@@ -42,7 +42,7 @@ def rows_of(*vertices: Vertex) -> list[VertexRow]:
     """Newest first."""
     order = graph_of(vertices).canonical_order()
     by_id = {one.vertex_id: one for one in vertices}
-    return [VertexRow(name, by_id[name], (), False, False) for name in reversed(order)]
+    return [VertexRow(name, by_id[name], (), False, False, False) for name in reversed(order)]
 
 
 def lines(*vertices: Vertex) -> str:

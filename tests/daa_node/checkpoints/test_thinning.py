@@ -14,6 +14,7 @@ from daa_node.checkpoints import scrub, thinning
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import CERTIFICATES, KINDS, exec_name, final_name
+from daa_node.checkpoints.listing import view_chain
 from daa_node.checkpoints.page_server import page_after
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.rows import HISTORY
@@ -21,7 +22,9 @@ from daa_node.checkpoints.scrub import Scrub
 from daa_node.checkpoints.shown_proofs import shown_final
 from daa_node.checkpoints.summary import SUMMARY
 from daa_node.checkpoints.thinning import thin
-from daa_node.errors import StorageFailed
+from daa_node.cli.checkpoint_log import signed
+from daa_node.cli.checkpoint_tags import check_certified
+from daa_node.errors import StorageFailed, UserError
 from daa_node.observability.events import Event, EventLog
 from tests.daa_node.checkpoints.filling_disk import filling
 from tests.daa_node.checkpoints.little_chain import (
@@ -86,6 +89,29 @@ def test_old_epochs_keep_one_certificate_and_the_chain_holds(
     assert report.ok, report.problems
     assert report.light == 4 * EPOCH_ROUNDS - 2
     assert report.heights == ROUNDS + 1 - 2
+
+
+def test_what_was_let_go_is_listed_and_tagged_as_certified(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await grown(maker, is_packed=False)
+        await thinned(maker.chain)
+
+    trio.run(run)
+    rows = view_chain(maker.chain_directory).rows
+    light = [row for row in rows if row.vertex.height and not row.certified_by]
+    assert len(light) == 4 * EPOCH_ROUNDS - 2
+    for row in light:
+        assert (row.is_certified, signed(row)) == (True, "certified from above")
+        check_certified(row)
+    newest = rows[-1]
+    assert signed(newest) == "signed by 3"
+    (maker.chain_directory / CERTIFICATES / exec_name(newest.vertex_id)).unlink()
+    newest = view_chain(maker.chain_directory).rows[-1]  # nothing stands on it
+    assert (newest.is_certified, signed(newest)) == (False, "not certified")
+    with pytest.raises(UserError, match="has no certificate here"):
+        check_certified(newest)
 
 
 def test_what_is_lost_of_it_is_named(tmp_path: Path) -> None:
