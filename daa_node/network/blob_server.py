@@ -147,7 +147,9 @@ class BlobServer:
         self.sent_bytes = 0
         # Of what those take who vote. The meter bears one that stalls, and with a member may come
         # another one that it sponsors.
-        self.upload = UploadMeter()
+        self.upload = UploadMeter(
+            lambda: None if self.limits is None else self.limits.up.bytes_per_s
+        )
 
     async def serve(self, stream: FrameStream) -> None:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""

@@ -67,6 +67,12 @@ class Cap:
         self._first: Pace | None = None  # of FIRST_SHARE
         self._turn, self._first_turn = trio.Lock(), trio.Lock()
 
+    @property
+    def bytes_per_s(self) -> float | None:
+        """None: as the link bears."""
+        mbit_s = self._mbit_s()
+        return None if mbit_s is None else mbit_s * MBIT_BYTES
+
     def take_at_once(self, size_bytes: int) -> bool:
         """Whether there is enough, and nobody waits."""
         pace = self._now()

@@ -4,10 +4,12 @@ A link that several share is measured once: bytes over the time in which any of 
 to. Whoever takes an answer and never reads it would stretch that time for ever, and make its server
 believe in a thin link, train less and round more. So the peer that was sent to alone for longest
 counts for nothing, as long as there are others: one that stalls changes nothing.
+
+What was sent is counted since the start. So a cap that its operator has lowered since bounds it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import trio
@@ -18,7 +20,9 @@ from daa_dag.ids import NodeId
 class UploadMeter:
     """One link's. Times are those of trio's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, cap: Callable[[], float | None] = lambda: None) -> None:
+        """`cap`: bytes a second that may leave now; None: as the link bears."""
+        self._cap = cap
         self._sending: Counter[NodeId] = Counter()  # frames on their way at this moment
         self._counted_s = 0.0  # up to when time is counted
         self.sending_s = 0.0  # while anybody was being sent to
@@ -28,6 +32,10 @@ class UploadMeter:
     @property
     def bytes_per_s(self) -> float | None:
         """None before anything was sent."""
+        found, cap = self._measured(), self._cap()
+        return found if found is None or cap is None else min(found, cap)
+
+    def _measured(self) -> float | None:
         self._count()
         sent_bytes, spent_s = self._bytes_to.total(), self.sending_s
         for slowest in sorted(self._alone_s, key=self._alone_s.__getitem__)[-1:]:

@@ -20,6 +20,7 @@ from daa_node.network.blob_server import (
     SNAPSHOTS,
     BlobServer,
 )
+from daa_node.network.config import NetworkConfig
 from daa_node.seams import IDLE_TIMEOUT_S, FrameStream, PeerId
 from daa_node.wire.blob_messages import (
     PIECE_BYTES,
@@ -41,6 +42,7 @@ from tests.daa_node.network.bulk_stage import (
     chunk,
     fill,
 )
+from tests.daa_node.network.limited_link import Link
 
 
 async def converse(server: BlobServer, *requests: bytes) -> list[bytes]:
@@ -282,6 +284,22 @@ async def test_the_time_of_peers_served_at_once_counts_once(autojump_clock: obje
     assert server.upload.sending_s == 2.0
     await server.serve(SlowTaker())
     assert server.upload.sending_s == 4.0
+
+
+async def test_a_cap_that_is_lowered_counts_at_once_in_what_a_link_is_taken_for(
+    autojump_clock: object,
+) -> None:
+    """Else a node would plan by what it sent in the weeks before, and come too late."""
+    server, link = BlobServer({}, None, bool), Link()
+    server.limits = link.limits
+    await server.serve(SlowTaker(takes_s=1e-6))
+    measured = server.upload.bytes_per_s
+    assert measured is not None
+    assert measured > 1e6
+    link.settings = NetworkConfig(upload_mbit_s=2.0)
+    assert server.upload.bytes_per_s == 250_000
+    link.settings = NetworkConfig(upload_mbit_s=1e6)
+    assert server.upload.bytes_per_s == measured
 
 
 async def test_who_waits_to_join_beside_its_sponsor_makes_no_link_look_thin(
