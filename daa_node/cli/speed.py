@@ -48,7 +48,12 @@ def measured(job: Job, training: TrainingJob, trainer: TrainerConfig, room: Path
     try:
         return trio.run(_measured, job, training, trainer, room)
     except* UserError as refused:
-        found = first_of(refused)
+        found = str(first_of(refused))
+    if str(room) in found:
+        found += (
+            ". This machine is measured among temporary files: set TMPDIR to a folder on a disk "
+            "that has room for the model's state and for data that are unpacked or converted"
+        )
     raise UserError(f"this machine cannot train that network's job: {found}", exit_code=1)
 
 

@@ -1,5 +1,6 @@
 """A machine is measured by the worker that would train, which says at once what would stop it."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,23 @@ def test_a_disk_that_takes_nothing_is_told_like_all_else(tmp_path: Path) -> None
     job = job_of()
     with pytest.raises(UserError, match="cannot train that network's job: .*work"):
         measured(job, training(job), TrainerConfig(device="cpu"), tmp_path)
+
+
+def test_where_temporary_files_have_no_place_it_says_how_to_give_them_another(
+    tmp_path: Path,
+) -> None:
+    packed, room = tmp_path / "corpus.txt.gz", tmp_path / "room"
+    packed.write_bytes(gzip.compress(b"so many words " * 20_000))
+    cache = room / "trainer" / "cache"
+    cache.parent.mkdir(parents=True)
+    cache.write_text("in the way")  # as a disk that is full, to who unpacks
+    job = job_of(data=DataConfig(kind="text", path=packed))
+    with pytest.raises(UserError, match=f"cannot unpack .* in {cache}: .* set TMPDIR to"):
+        measured(job, training(job), TrainerConfig(device="cpu"), room)
+    lost = job_of(data=DataConfig(kind="text", path=tmp_path / "gone.txt"))
+    with pytest.raises(UserError) as refused:
+        measured(lost, training(lost), TrainerConfig(device="cpu"), tmp_path / "other")
+    assert "TMPDIR" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("us_per_step", "fit"), [(1_000, 32), (1_000_000, 7), (8_000_000, 0)])
