@@ -12,20 +12,26 @@ import numpy as np
 
 from daa_node.errors import UserError
 from daa_node.training.datasets.examples import AnyArray
-from daa_node.training.datasets.tokens import HEADER, map_tokens, write_tokens
+from daa_node.training.datasets.files import kept_or_made
+from daa_node.training.datasets.tokens import map_tokens, write_tokens
 
 PACKED = Path(__file__).with_name("shakespeare.txt.xz")
-SIZE_BYTES = 1_518_688
 SHA256_HEX = "c81b16c798f66ed29d11eb97779f4421d6b68ae30b36a6b53e7c26f5ae9b7d7d"
 
 
 def map_shakespeare(cache_dir: Path) -> AnyArray:
-    """The corpus as bytes, shape (1518688,). Raises UserError if the installation is damaged."""
-    cached = cache_dir / f"shakespeare-{SHA256_HEX[:32]}.tokens"
-    if not cached.exists() or cached.stat().st_size != HEADER.size + SIZE_BYTES:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        write_tokens(cached, [np.frombuffer(read_text(), np.uint8)], token_bytes=1)
-    return map_tokens(cached)
+    """The corpus as bytes, shape (1518688,).
+
+    Raises UserError if the installation is damaged, or the cache cannot be written.
+    """
+    made, _ = kept_or_made(
+        cache_dir,
+        "shakespeare",
+        ".tokens",
+        "keep the embedded corpus",
+        lambda scratch: write_tokens(scratch, [np.frombuffer(read_text(), np.uint8)], 1),
+    )
+    return map_tokens(made)
 
 
 def read_text() -> bytes:

@@ -149,17 +149,26 @@ def test_a_missing_file_is_named(tmp_path: Path, reader: Callable[[Path], object
 def test_the_embedded_corpus_is_the_text_that_was_vendored_and_is_unpacked_once(
     tmp_path: Path,
 ) -> None:
-    tokens = shakespeare.map_shakespeare(tmp_path)
+    tokens = shakespeare.map_shakespeare(tmp_path).copy()
     assert hashlib.sha256(tokens.tobytes()).hexdigest() == shakespeare.SHA256_HEX
     assert tokens.tobytes().startswith(b"AS YOU LIKE IT\n\nby William Shakespeare")
     for word in (b"gutenberg", b"etext", b"copyright", b"http"):
         assert word not in tokens.tobytes().lower()
-    (cached,) = tmp_path.iterdir()
-    stamp_ns = cached.stat().st_mtime_ns
+    (cached,) = tmp_path.glob("*.tokens")
+    whole, stamp_ns = cached.read_bytes(), cached.stat().st_mtime_ns
     shakespeare.map_shakespeare(tmp_path)
     assert cached.stat().st_mtime_ns == stamp_ns
-    cached.write_bytes(cached.read_bytes()[:-1])  # a crash cut it
-    assert len(shakespeare.map_shakespeare(tmp_path)) == shakespeare.SIZE_BYTES
+    turned = bytes([whole[-1] ^ 1])  # by the disk: the host's steps would be another text's
+    for damaged in (whole[:-1], b"", whole[:-1] + turned, turned + whole[1:]):
+        cached.write_bytes(damaged)
+        assert (shakespeare.map_shakespeare(tmp_path) == tokens).all()
+        assert cached.read_bytes() == whole
+
+
+def test_a_corpus_that_the_cache_cannot_hold_is_said(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("in the way")
+    with pytest.raises(UserError, match="cannot keep the embedded corpus in .*/cache"):
+        shakespeare.map_shakespeare(tmp_path / "cache")
 
 
 def test_digits_are_pictures_in_half_units_and_classes() -> None:
