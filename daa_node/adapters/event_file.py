@@ -85,7 +85,10 @@ class EventFile:
     def _rotate(self) -> None:
         self.close()
         files_max = self._limits().files_max
-        self._numbered(files_max).unlink(missing_ok=True)
+        number = files_max
+        while self._numbered(number).exists():  # more than one where there may be fewer by now
+            self._numbered(number).unlink()
+            number += 1
         for number in range(files_max - 1, 0, -1):
             if self._numbered(number).exists():
                 self._numbered(number).rename(self._numbered(number + 1))

@@ -36,6 +36,18 @@ def test_files_are_rotated_and_their_sum_is_bounded(tmp_path: Path) -> None:
     assert json.loads(oldest)["index"] + 1 == json.loads(first)["index"]
 
 
+def test_where_fewer_files_are_kept_from_now_on_the_oldest_go(tmp_path: Path) -> None:
+    limits = LogConfig(file_bytes_max=10_000, files_max=5)
+    file = EventFile(tmp_path / "e", lambda: limits)
+    for _ in range(100):
+        file.write_line("y" * 1_000)
+    assert len(os.listdir(tmp_path)) == 6
+    limits = LogConfig(file_bytes_max=10_000, files_max=2)
+    for _ in range(10):
+        file.write_line("z" * 1_000)
+    assert sorted(os.listdir(tmp_path)) == ["e", "e.1", "e.2"]
+
+
 def test_a_restarted_daemon_appends_and_still_rotates_in_time(tmp_path: Path) -> None:
     limits = LogConfig(file_bytes_max=10_000, files_max=1)
     for _ in range(50):
