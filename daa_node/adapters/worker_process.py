@@ -30,6 +30,11 @@ ENDING_S = 5.0
 # Memory that a step frees is not handed back to the kernel, only to be asked for again by the next
 # one (measured: 135 instead of 18 ms for one pass over 10M parameters). glibc reads these.
 ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2**27)}
+# What takes so long is begun anew each time: without more time it never comes to an end.
+SLOW_START = (
+    "Large data are read, unpacked and converted first, and a model's base is read: give "
+    "trainer.start_timeout_s in config.yaml more"
+)
 LOG_TAIL_BYTES = 1000  # of the worker's standard error, in the event that says why it was lost
 WORKER_MODULE = "daa_node.training.worker"  # named, not imported: it imports torch
 LIGHT_WORKER_MODULE = "daa_node.training.light_worker"
@@ -116,7 +121,7 @@ class Worker:
                         ready: Message = message["ready"]
                         return ready
             return None
-        self.kill(f"not ready within {timeout_s:g} s")
+        self.kill(f"not ready within {timeout_s:g} s. {SLOW_START}")
         return None
 
     async def serve_until_lost(

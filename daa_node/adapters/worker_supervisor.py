@@ -11,7 +11,13 @@ from pathlib import Path
 
 import trio
 
-from daa_node.adapters.worker_process import Spawn, Worker, spawn_interpreter, spawn_light
+from daa_node.adapters.worker_process import (
+    SLOW_START,
+    Spawn,
+    Worker,
+    spawn_interpreter,
+    spawn_light,
+)
 from daa_node.errors import TrainerFailed
 from daa_node.observability.events import (
     TRAINER_LOST,
@@ -81,7 +87,7 @@ class WorkerSupervisor:
             while self._worker is None:
                 await self._ready.wait()
             return self._worker
-        raise TrainerFailed(f"no worker within {self._start_timeout_s:g} s")
+        raise TrainerFailed(f"no worker within {self._start_timeout_s:g} s. {SLOW_START}")
 
     async def order(self, verb: str, fields: Message, stop_after_s: float = 0.0) -> Message:
         """What a worker answers, orders before this one served first. Raises TrainerFailed."""
