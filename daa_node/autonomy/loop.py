@@ -89,7 +89,10 @@ class AutonomyLoop:
         return self.decisions[0].reason if self.decisions else "starting"
 
     async def run(self) -> str:
-        """Why it ended: "drained", or what ended the job."""
+        """Why it ended: "drained", or what ended the job.
+
+        Raises UserError where the chain is not the one that this node was told to trust.
+        """
         while True:
             snapshot = self._measured()
             behaviour = decide(snapshot, self._policy)
@@ -98,6 +101,7 @@ class AutonomyLoop:
                 case Action.DRAIN:
                     return "drained"
                 case Action.FINISH:
+                    await self._runner.check_anchor()  # as each round does that is walked
                     return behaviour.decisions[0].reason
                 case Action.WAIT:
                     await trio.sleep(WAIT_CHECK_S)

@@ -145,7 +145,7 @@ class JobRunner:
 
         Raises UserError where the chain is not the one that this node was told to trust.
         """
-        await self._check_anchor()
+        await self.check_anchor()
         plan, parts = self.plan(), self._parts
         self.phase = "training" if work is not None else "serving"
         parts.events.emit(
@@ -168,7 +168,8 @@ class JobRunner:
             )
         return happened
 
-    async def _check_anchor(self) -> None:
+    async def check_anchor(self) -> None:
+        """Once the others were followed. Raises UserError for another past than is trusted."""
         anchor = self._parts.anchor
         if anchor is not None and not await self._parts.chain.heights.has(anchor):
             raise UserError(

@@ -1,9 +1,11 @@
 """Until when a round waits for members that say that they never train, and take it back."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 import trio
 
 from daa_consensus.votes import Kind
@@ -11,6 +13,7 @@ from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Monitor
+from daa_node.errors import UserError
 from daa_node.network.contacts import Contacts
 from daa_node.network.upload_meter import UploadMeter
 from daa_node.observability.events import EventLog
@@ -92,3 +95,18 @@ async def test_a_node_counts_itself_among_those_who_never_train_by_its_settings(
     monitor.trains = False
     assert monitor.who_never_train(set(NODES)) == {NODES[0], NODES[3]}
     assert monitor.who_never_train(set(NODES[1:3])) == set()
+
+
+async def test_a_job_that_has_ended_on_another_past_than_is_trusted_is_refused() -> None:
+    async def check_anchor() -> None:
+        raise UserError("another past")
+
+    monitor = SimpleNamespace(measure=lambda: replace(READY, job_ended="9 rounds are done"))
+    loop = AutonomyLoop(
+        cast(JobRunner, SimpleNamespace(check_anchor=check_anchor)),
+        cast(CatchUp, None),
+        cast(Monitor, monitor),
+        EventLog(time.time_ns),
+    )
+    with pytest.raises(UserError, match="another past"):
+        await loop.run()
