@@ -22,6 +22,7 @@ from daa_node.training.boundaries import Ends
 from daa_node.training.boundary_files import BoundaryFiles
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core, choose_device, multiply_in_full, open_core
+from daa_node.training.datasets.files import keeping_what_is_used
 from daa_node.training.merging import Merging, write_blob
 from daa_node.training.messages import Message
 from daa_node.training.module_source import ModuleAccess
@@ -190,19 +191,30 @@ def _open_worker(
     os.nice(config.niceness)
     torch.set_num_threads(config.threads)
     multiply_in_full()
-    cache_dir, access = directory / "cache", ModuleAccess.of(config)
+    cache_dir = directory / "cache"
     memories = directory if config.optimiser_in == "files" else None
     marks = marks_of(job.model.base)  # before it is read
-    if config.devices:
-        # by itself as long to import as half of torch, and few hosts have a site
-        from daa_node.training.site.engine import open_site
-
-        site = open_site(job, config, directory)
-        core = open_core(job, site.device, cache_dir, perf_counter, access, site, memories)
-    else:
-        core = open_(job, choose_device(config.device), cache_dir, access, memories)
+    with keeping_what_is_used(cache_dir):
+        core = _open_core(open_, job, config, directory, memories)
     worker = Worker(core, job, directory / "inner_state", inbox)
     worker.marks = marks
     if config.devices:
         worker.told_device = " + ".join(config.devices)
     return worker
+
+
+def _open_core(
+    open_: OpenCore,
+    job: TrainingJob,
+    config: TrainerConfig,
+    directory: Path,
+    memories: Path | None,
+) -> Core:
+    cache_dir, access = directory / "cache", ModuleAccess.of(config)
+    if not config.devices:
+        return open_(job, choose_device(config.device), cache_dir, access, memories)
+    # by itself as long to import as half of torch, and few hosts have a site
+    from daa_node.training.site.engine import open_site
+
+    site = open_site(job, config, directory)
+    return open_core(job, site.device, cache_dir, perf_counter, access, site, memories)

@@ -11,7 +11,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -154,6 +154,32 @@ def kept_or_made(
 
 
 @contextmanager
+def keeping_what_is_used(cache_dir: Path) -> Iterator[None]:
+    """Of the cached files those go that nobody has opened within the block, if that ends well.
+
+    Else each change of a host's own data would leave a copy of them for good. What goes and is
+    mapped by somebody stays until that one ends. A disk that takes nothing is left as it is.
+    """
+    since_ns = 0
+    with suppress(OSError):
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        (cache_dir / LOCK).touch()
+        since_ns = (cache_dir / LOCK).stat().st_mtime_ns  # by the clock of its file system
+    yield
+    with suppress(OSError):
+        for kept in cache_dir.glob("[!.]*"):
+            if kept.stat().st_atime_ns < since_ns:
+                kept.unlink()
+
+
+def _note_use(known: Path, cache_dir: Path) -> None:
+    """Read since the block above began: many file systems note that once a day, or never."""
+    with suppress(OSError):
+        begun_ns = (cache_dir / LOCK).stat().st_mtime_ns
+        os.utime(known, ns=(begun_ns, known.stat().st_mtime_ns))
+
+
+@contextmanager
 def _alone_in(cache_dir: Path) -> Iterator[None]:
     """One process at a time; what one that was killed has left goes first. Raises OSError."""
     cache_dir.mkdir(parents=True, exist_ok=True)
@@ -176,6 +202,7 @@ def _kept(cache_dir: Path, name: str, suffix: str) -> tuple[Path, str] | None:
     for known in sorted(cache_dir.glob(f"{name}-*{suffix}")):
         digest = digest_of_content(known)
         if known == _named(cache_dir, name, digest, suffix):
+            _note_use(known, cache_dir)
             return known, digest
         known.unlink(missing_ok=True)
     return None

@@ -1,5 +1,6 @@
 """The worker process alone, spoken to over a bare socket."""
 
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from blake3 import blake3
 
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.data_config import DataConfig
+from daa_node.training.data_places import OwnFiles
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.messages import HEARTBEAT_S, Message, Unpacker, pack
 from daa_node.training.model_config import ModelConfig
@@ -258,6 +260,26 @@ def test_it_refuses_a_module_that_is_not_allowed_or_not_as_the_genesis_has_it(
     for config, what in [(CONFIG, "trainer.allow_modules"), (allowing, f"{file} has the blake3")]:
         with worker(tmp_path, job, config) as (line, _):
             assert what in line.wait_for("refused")["refused"]
+
+
+def test_what_was_made_of_data_that_a_host_has_changed_since_goes(tmp_path: Path) -> None:
+    heldout, own = tmp_path / "heldout.jsonl", tmp_path / "own.jsonl"
+    heldout.write_text(json.dumps({"text": "what all of them hold out " * 99}))
+    data = DataConfig(kind="local", format="jsonl", path=heldout)
+    model = ModelConfig(width=16, depth=1, heads=2, context=8)
+    job = TrainingJob(model=model, data=data, own=OwnFiles(path=own), seed=5)
+
+    def made_of(text: str) -> set[str]:
+        """What is in the cache once a worker was ready with this."""
+        own.write_text(json.dumps({"text": text * 99}))
+        with worker(tmp_path, job) as (line, _):
+            line.wait_for("ready")
+        return {file.name for file in (tmp_path / "cache").glob("[!.]*")}
+
+    first, again, second = made_of("notes of today "), made_of("notes of today "), made_of("more ")
+    assert (len(first), len(second)) == (2, 2)
+    assert first == again
+    assert len(first & second) == 1  # what is held out
 
 
 # As images of containers have it: torch then multiplies in ten bits of 24 on a GPU.
