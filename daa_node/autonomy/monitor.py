@@ -50,7 +50,7 @@ class Snapshot:
     update_bytes_by_codec: Mapping[str, int]
     us_per_step: float | None  # None: never measured
     upload_bytes_per_s: float | None
-    receivers: int  # how many peers fetch our update
+    receivers: int  # how many others fetch our update
     paused: bool = False  # by the operator
     data_spent: bool = False  # the day's budget is: nobody could have our contribution
     ahead_s: float = 0.0  # for how long we have trained on, towards this round
@@ -153,5 +153,5 @@ class Monitor:
             update_bytes_by_codec=rules.codec_sizes,
             us_per_step=self.meters.us_per_step.value,
             upload_bytes_per_s=self.meters.upload_bytes_per_s.value,
-            receivers=len(committee.stake_of.keys() | validators.now.trainers) - 1,
+            receivers=len(rules.mergers(committee, validators.now.trainers) - {me}),
         )

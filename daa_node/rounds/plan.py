@@ -17,7 +17,7 @@ at most, by lot, or of u none. Else too few honest ones may be there. So liars a
 f_agg of what is merged, however many are away, and trainers that stay away stop nobody.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from statistics import median_high
 from types import MappingProxyType
@@ -219,6 +219,15 @@ class RoundRules:
         these anyway. A checker needs what it checks, but who trains on is checked by nobody.
         """
         return not self.train_on or node in committee.stake_of
+
+    def mergers(self, committee: Committee, trainers: Set[NodeId]) -> set[NodeId]:
+        """Who fetches a round's updates, of all who vote and train.
+
+        Nodes pass on to each other what each of them sends about once. So where links are alike, an
+        author's sends as much as if it served all of them alone.
+        """
+        here = committee.stake_of.keys() | trainers
+        return {node for node in here if self.are_merged_by(node, committee)}
 
     def ahead_max(self, plan: Plan, steps: int) -> int:
         """How many steps of the round after `plan` to take before its order: never all of them.

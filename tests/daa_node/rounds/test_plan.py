@@ -127,6 +127,12 @@ def test_who_trains_on_takes_as_many_steps_ahead_as_the_next_round_may_have() ->
     assert rules_of("mean").ahead_max(founding, 10) == 0
 
 
+def test_where_all_train_on_members_alone_fetch_updates_and_a_link_serves_so_many() -> None:
+    committee = Committee((Validator(ALICE, 1), Validator(BOB, 1)))
+    assert rules_of("mean").mergers(committee, {CAROL}) == {ALICE, BOB, CAROL}
+    assert rules_of("mean", train_on=True).mergers(committee, {CAROL}) == {ALICE, BOB}
+
+
 def test_the_window_bounds_what_the_fastest_are_given_too() -> None:
     assert steps_for(500_000, 700_000) == [14, 10]
 
