@@ -15,7 +15,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -124,6 +124,8 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     free_bytes = hands.free_bytes(wanted.directory)
     check_room(wanted.directory, costs.disk_bytes, free_bytes)
     speed = _tried(made, home, anchor, hands.measure)
+    costs = replace(costs, disk_bytes=costs.disk_bytes + speed.data_bytes)
+    check_room(wanted.directory, costs.disk_bytes, free_bytes)
     for line in told(invite, found, costs, free_bytes, speed):
         report.put(line)
     if not wanted.yes and not hands.confirm():

@@ -4,7 +4,7 @@ In a worker of its own, the very one that trains later. So what would stop it th
 that is missing or a module of another digest, is said now.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import trio
@@ -34,6 +34,7 @@ class Speed:
     tokens_per_s: float
     steps_max: int  # of a round
     train_s: float  # of a round's window, at the most
+    data_bytes: int = 0  # on disk, of what a worker has made of the data: unpacked, or as tokens
 
     @property
     def steps_in_time(self) -> int:
@@ -71,7 +72,8 @@ async def _measured(job: Job, training: TrainingJob, trainer: TrainerConfig, roo
         nursery.cancel_scope.cancel()
     if speed is None:
         raise UserError(failure)
-    return speed
+    made = [path for path in (room / "trainer" / "cache").rglob("*") if path.is_file()]
+    return replace(speed, data_bytes=sum(path.stat().st_size for path in made))
 
 
 async def _timed(job: Job, worker: TrainerProcess, events: EventLog) -> Speed:

@@ -131,6 +131,7 @@ class Person:
     said: str = ""
     fails: str = ""  # what a disk that fills up says
     worker_says: str = ""  # what it is told by a worker that does not train
+    data_bytes: int = 0  # what a worker has made of the data
 
     async def joins(self, text: str, trust: str | None = None) -> str:
         """What it is told is wrong; empty if nothing is."""
@@ -150,7 +151,7 @@ class Person:
     def _measured(self) -> Speed:
         if self.worker_says:
             raise UserError(self.worker_says)
-        return SPEED
+        return replace(SPEED, data_bytes=self.data_bytes)
 
     def _run(self, wanted: Wanted) -> None:
         self.ran.append(wanted.directory)
@@ -356,6 +357,16 @@ async def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(perso
         assert not inviter.offered
     assert "there is no room" in said
     assert "1.0 kB are free" in said
+
+
+async def test_a_disk_must_have_room_for_what_is_made_of_the_data_too(person: Person) -> None:
+    person.data_bytes = person.free_bytes
+    async with inviting() as inviter:
+        said = await refused(person, inviter, await inviter.invite())
+        assert not inviter.offered
+        assert "there is no room" in said
+        person.data_bytes -= 10**9
+        assert await person.joins(await inviter.invite()) == ""
 
 
 async def test_a_bound_that_is_too_tight_is_said_before_anything_is_fetched(

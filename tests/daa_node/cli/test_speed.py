@@ -77,6 +77,14 @@ def test_where_temporary_files_have_no_place_it_says_how_to_give_them_another(
     assert "TMPDIR" not in str(refused.value)
 
 
+def test_what_was_made_of_packed_data_is_weighed(tmp_path: Path) -> None:
+    words, packed = b"so many words " * 20_000, tmp_path / "corpus.txt.gz"
+    packed.write_bytes(gzip.compress(words))
+    job = job_of(data=DataConfig(kind="text", path=packed))
+    speed = measured(job, training(job), TrainerConfig(device="cpu"), tmp_path / "room")
+    assert speed.data_bytes == len(words)
+
+
 @pytest.mark.parametrize(("us_per_step", "fit"), [(1_000, 32), (1_000_000, 7), (8_000_000, 0)])
 def test_so_many_steps_fit_as_there_is_time_for(us_per_step: int, fit: int) -> None:
     assert Speed("cpu", us_per_step, 1.0, 32, 7.0).steps_in_time == fit
