@@ -50,7 +50,8 @@ EVERYBODY, ONCE, HONEST = "everybody is whole in time", "uploaded once", "honest
 class Upload:
     """One run."""
 
-    def __init__(self, scenario: Scenario, trace: Trace) -> None:
+    def __init__(self, scenario: Scenario, trace: Trace, is_author: bool = True) -> None:
+        """Who is no author spreads what others may have, too: a snapshot, or a delta."""
         for index, config in enumerate(scenario.adversaries):
             if config.kind not in LIARS:
                 raise UserError(f"heap upload has no {config.kind}: adversaries[{index}]")
@@ -76,7 +77,8 @@ class Upload:
             int((scenario.group_of(node).up_mbit_s or rate) * MBIT) for node in range(count)
         ]
         self._busy_ns = [0] * count  # until when its access link sends chunks
-        self.spread = Spread(work.chunks, count - 1, self._streams.bytes("salt", 16))
+        salt = self._streams.bytes("salt", 16)
+        self.spread = Spread(work.chunks, count - 1, salt, is_author)
         self._claims = dict.fromkeys(self.liars, 0)  # masks: what each says that it has
         self.nodes: dict[int, UploadNode] = {}
         self.whole_ns: dict[int, int] = {}

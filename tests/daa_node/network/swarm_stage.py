@@ -12,7 +12,7 @@ from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.network.blob_exchange import BlobFetcher, Want
-from daa_node.network.blob_server import BlobServer
+from daa_node.network.blob_server import CHUNKS, MANIFESTS, SNAPSHOTS, BlobServer
 from daa_node.network.link_limits import LinkLimits
 from daa_node.network.session_pool import Source
 from daa_node.network.spreading import Spreading, Swarm, UnderWay
@@ -20,6 +20,7 @@ from daa_node.seams import BlobStore, FrameHandler, FrameStream, IsMember, PeerI
 from tests.daa_node.network.bulk_stage import MemoryFrames, MemoryWriter, source
 
 KIND = "updates"
+KINDS = (KIND, "deltas", "boundaries", SNAPSHOTS)
 PAYLOAD = os.urandom(20 * CHUNK_BYTES_MAX + 77)
 MANIFEST = manifest_of(PAYLOAD, cut([len(PAYLOAD)]))
 CHUNK_COUNT = len(MANIFEST.sizes)
@@ -49,6 +50,18 @@ class Shelf:
     async def begin_blob(self, kind: str, manifest: Manifest) -> MemoryWriter:
         return self.writer
 
+    async def get_record(self, kind: str, name: str) -> bytes | None:
+        """Of the chain, where the blob is a snapshot."""
+        if not self.writer.committed:
+            return None
+        if kind == MANIFESTS:
+            return MANIFEST.encode() if name == MANIFEST.root.hex() else None
+        return chunk([digest.hex() for digest in MANIFEST.digests].index(name))
+
+    async def record_names(self, kind: str) -> list[str]:
+        assert kind == CHUNKS
+        return [digest.hex() for digest in MANIFEST.digests] if self.writer.committed else []
+
 
 class Member:
     """A node, or what goes under its name: `handler` serves whoever opens a session with it."""
@@ -68,8 +81,8 @@ class Member:
             lambda: len(world.members) - 1, swarm, slow, lambda: world.stake_of
         )
         self.server = BlobServer(
-            dict.fromkeys((KIND, "deltas", "boundaries"), store),
-            None,
+            dict.fromkeys(KINDS, store),
+            store,
             bool,
             spreading=self.spreading,
         )
@@ -85,8 +98,7 @@ class Member:
     @property
     def ratio(self) -> float:
         """Bytes of chunks that it has sent, over the blob's."""
-        kinds = (KIND, "deltas", "boundaries")
-        sent = sum(self.spreading.sent_bytes((kind, MANIFEST.root)) for kind in kinds)
+        sent = sum(self.spreading.sent_bytes((kind, MANIFEST.root)) for kind in KINDS)
         return sent / len(PAYLOAD)
 
     async def fetch(
@@ -164,12 +176,12 @@ class World:
         found = [m.source for m in self.members.values() if m.source.node_id == node]
         return found[0] if found else None
 
-    async def fetch_all(self, receivers: Sequence[Member] | None = None) -> float:
+    async def fetch_all(self, receivers: Sequence[Member] | None = None, kind: str = KIND) -> float:
         """All of them, from the author; when the last one is through."""
         began_s = trio.current_time()
         async with trio.open_nursery() as nursery:
             for member in self.receivers if receivers is None else receivers:
-                nursery.start_soon(member.fetch, [self.author.source])
+                nursery.start_soon(member.fetch, [self.author.source], 60.0, kind)
         return trio.current_time() - began_s
 
 

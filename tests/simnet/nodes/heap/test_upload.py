@@ -6,7 +6,8 @@ import pytest
 
 from daa_node.errors import UserError
 from simnet.checks.outcome import Outcome
-from simnet.nodes.heap.upload import RATIO_MAX, run_upload
+from simnet.nodes.heap.upload import RATIO_MAX, Upload, run_upload
+from simnet.nodes.heap.upload_node import AUTHOR
 from simnet.results.run import run
 from simnet.world.determinism import Trace
 from simnet.world.scenario import Scenario
@@ -42,6 +43,19 @@ def test_a_contribution_leaves_its_author_about_once(receivers: int) -> None:
     floor_ms = 40 * CHUNK_BYTES * 8 / MBIT_S / 1000  # of the author's own uplink
     assert facts["whole_ms_last"] < 3.5 * floor_ms
     assert facts["opened"] == 0
+
+
+@pytest.mark.parametrize(("receivers", "sent_max"), [(4, 3.3), (20, 6.5)])
+def test_a_snapshot_leaves_its_donor_fewer_times_than_it_is_asked_for(
+    receivers: int, sent_max: float
+) -> None:
+    """All ask at once; a donor gives copies as its link takes them, and says who has what."""
+    world = Upload(scenario(receivers), Trace(), is_author=False)
+    world.run()
+    assert world.whole_ns.keys() == set(range(1, receivers + 1))
+    assert 1.0 <= world.ratio <= sent_max
+    passed_on = sum(world.sent_bytes) - world.sent_bytes[AUTHOR]
+    assert receivers <= world.ratio + passed_on / world.manifest.size_bytes < 1.2 * receivers
 
 
 @pytest.mark.parametrize("kind", ["babbler", "withholder", "staller"])
