@@ -65,7 +65,7 @@ BLOCK = 4096
 COMMON = 128  # places of a block
 ANNOUNCERS = 8  # authors drawn in each round
 # Of what waits, how much does after a round. Tried: 1, 0.95, 0.9, 0.85, 0.8.
-COMMON_SHARE, CERTIFIED_SHARE = 0.9, 0.8
+COMMON_SHARE, CERTIFIED_SHARE = 0.9, 0.95
 OCTAVE = 8  # scales of a block from a power of two to the next
 SCALES_MAX = OCTAVE * SHIFT_MAX  # in one byte
 PARTS = ("candidates", "levels")
