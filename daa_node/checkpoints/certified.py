@@ -10,6 +10,7 @@ here to the states, `export` writes nothing but what holds here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from daa_consensus.bft.evidence import decode_evidence
 from daa_consensus.bft.messages import (
@@ -24,7 +25,7 @@ from daa_consensus.enrolment import encode_enrolment, enrolments, signer_of
 from daa_consensus.errors import ConsensusError
 from daa_consensus.operations import encode_operation, membership_operations
 from daa_consensus.votes import Signed
-from daa_dag.checkpoint import Vertex, result_root
+from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex, result_root
 from daa_dag.ids import BlockId, NodeId, VertexId
 from daa_node.checkpoints.contents import ChainFacts, Contents, read_contents
 from daa_node.checkpoints.files import ChainReader, Listing
@@ -38,11 +39,41 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.plain_files import Problem
+from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.publish import step_of, vertex_on
 from daa_node.errors import PeerFault, UserError
 from daa_node.identity.enrolling import check_enrolment_signature, keys_enrolled
 from daa_node.identity.validators import check_signatures, keys_brought
+
+
+class Past(Protocol):
+    """Certified vertices of one chain, each on the one below, as commands ask for them.
+
+    All raise UserError.
+    """
+
+    @property
+    def files(self) -> ChainReader: ...
+
+    @property
+    def height(self) -> int:
+        """Of the newest."""
+
+    def find(self, text: str) -> Vertex:
+        """The one of this height or id, or start of an id; `tip` is the newest."""
+
+    def at(self, height: int) -> Vertex: ...
+
+    def has_snapshot(self, vertex: Vertex) -> bool:
+        """Whether both manifests of its state are here."""
+
+
+def way_to(past: Past, vertex: Vertex) -> list[Vertex]:
+    """From the nearest one below, or itself, whose state is here or is the first one, up to it."""
+    way = [vertex]
+    while way[-1].height and not past.has_snapshot(way[-1]):
+        way.append(past.at(way[-1].height - 1))
+    return way[::-1]
 
 
 @dataclass(slots=True)
@@ -67,22 +98,15 @@ class Certified:
 
         Raises UserError when there is none, or more than one.
         """
-        if text == "tip" and self.promised:
-            newest = self.promised[-1].result
-            raise UserError(
-                f"the headers make vertex {newest.vertex_id.hex()} final, and it is not here: "
-                f"name a height up to {self.chain[-1].height}, or get the missing files",
-                exit_code=1,
-            )
-        found = find_vertex(self.chain, text)
-        if found is None:
-            raise UserError(
-                f"no certified vertex {text} is here: heights 0 to {self.chain[-1].height} are "
-                "certified. If there should be more, `daa-node checkpoint verify` says what is "
-                "wrong",
-                exit_code=1,
-            )
-        return found
+        ids = [vertex.vertex_id for vertex in self.chain]
+        return self.chain[find_certified(text, ids, self.promised)]
+
+    @property
+    def height(self) -> int:
+        return self.chain[-1].height
+
+    def at(self, height: int) -> Vertex:
+        return self.chain[height]
 
     def has_snapshot(self, vertex: Vertex) -> bool:
         """Whether both manifests of its state are listed."""
@@ -90,23 +114,58 @@ class Certified:
         return all(f"{MANIFESTS}/{root.hex()}" in self.listing.sizes for root in roots)
 
 
-def find_vertex(vertices: Sequence[Vertex], text: str) -> Vertex | None:
+def find_certified(text: str, ids: Sequence[VertexId], promised: Sequence[Outcome]) -> int:
+    """The height of a vertex of a chain that has these ids by height.
+
+    Raises UserError as `Certified.find` does.
+    """
+    if text == "tip" and promised:
+        newest = promised[-1].result
+        raise UserError(
+            f"the headers make vertex {newest.vertex_id.hex()} final, and it is not here: "
+            f"name a height up to {len(ids) - 1}, or get the missing files",
+            exit_code=1,
+        )
+    height = find_place(text, ids, range(len(ids)))
+    if height is None:
+        raise no_certified(text, len(ids) - 1)
+    return height
+
+
+def no_certified(text: str, highest: int) -> UserError:
+    return UserError(
+        f"no certified vertex {text} is here: heights 0 to {highest} are certified. If there "
+        "should be more, `daa-node checkpoint verify` says what is wrong",
+        exit_code=1,
+    )
+
+
+def find_place(text: str, ids: Sequence[VertexId], heights: Sequence[int]) -> int | None:
     """By height, id, or 8 digits or more of the start of an id; `tip` is the last.
 
     Raises UserError for what is none of these, and for a start that fits several.
     """
     if text == "tip":
-        return vertices[-1]
+        return len(ids) - 1
     if text.isdecimal() and len(text) < 8:
-        found = [vertex for vertex in vertices if vertex.height == int(text)]
+        found = [place for place, height in enumerate(heights) if height == int(text)]
     elif len(text) < 8:
         raise UserError(f"{text!r} is no height, no tag, and not 8 or more digits of an id")
     else:
-        found = [v for v in vertices if v.vertex_id.hex().startswith(text.lower())]
+        start = text.lower()
+        found = [place for place, one in enumerate(ids) if one.hex().startswith(start)]
     if len(found) > 1:
-        ids = ", ".join(vertex.vertex_id.hex()[:16] for vertex in found)
-        raise UserError(f"{text} could be any of {ids}: give more of the id")
+        told = ", ".join(ids[place].hex()[:16] for place in found)
+        raise UserError(f"{text} could be any of {told}: give more of the id")
     return found[0] if found else None
+
+
+def read_vertex(files: ChainReader, vertex_id: VertexId) -> Vertex:
+    """Raises Unreadable and DagError."""
+    vertex = decode_vertex(files.read(f"{VERTICES}/{vertex_id.hex()}", VERTEX_BYTES_MAX))
+    if vertex.vertex_id != vertex_id:
+        raise Unreadable(f"holds what belongs in {VERTICES}/{vertex.vertex_id.hex()}")
+    return vertex
 
 
 def certified_chain(files: ChainReader, facts: ChainFacts) -> Certified:

@@ -20,7 +20,7 @@ from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, deco
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, ChainId, digest_of
 from daa_node.checkpoints.beside import written_whole
-from daa_node.checkpoints.certified import Certified
+from daa_node.checkpoints.certified import Past, way_to
 from daa_node.checkpoints.files import ChainFiles, ChainReader
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
 from daa_node.checkpoints.plain_files import Unreadable
@@ -45,26 +45,23 @@ class Room:
 
 
 def replayed_state(
-    certified: Certified, vertex: Vertex, rules: StateRules, room: Room | None = None
+    past: Past, vertex: Vertex, rules: StateRules, room: Room | None = None
 ) -> ReplayedState:
     """The state of a certified vertex, from the nearest snapshot below it or from the genesis.
 
     Raises UserError when the chain's files do not lead to the vertex's roots, and OSError where the
     room has no place for it.
     """
-    files = certified.files
+    files = past.files
     state = ReplayedState(rules, None if room is None else room.folder)
-    start = vertex.height
-    while start and not certified.has_snapshot(certified.chain[start]):
-        start -= 1
+    base, *steps = way_to(past, vertex)
     try:
-        if start or rules.first_root is not None:
-            base = certified.chain[start]
+        if base.height or rules.first_root is not None:
             roots = (base.model_root, base.outer_state_root)
             state.load(*(_snapshot(files, root) for root in roots))
         else:
             state.start()
-        for step in certified.chain[start + 1 : vertex.height + 1]:
+        for step in steps:
             state.apply(_delta(files, step, rules, room))
     except (Unreadable, DagError, PeerFault, ValueError) as fault:
         raise _unreachable(vertex, str(fault)) from None

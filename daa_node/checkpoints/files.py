@@ -7,7 +7,7 @@ named as a problem. Contents are read with a limit and judged by the caller.
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -93,11 +93,14 @@ class ChainFiles:
         self._packs = PackedFiles(directory / PACKS)
         self._shelf = Shelf((), (), 0)  # as of the last listing
 
-    def listing(self) -> Listing:
-        """A consistent listing, even while a daemon is writing."""
-        before = self._listed()
+    def listing(self, loose: Collection[str] | None = None) -> Listing:
+        """A consistent listing, even while a daemon is writing.
+
+        `loose`: of these kinds alone, and of no pack; of proofs that is little in a long chain.
+        """
+        before = self._listed(loose)
         for _ in range(LISTINGS_MAX):
-            again = self._listed()
+            again = self._listed(loose)
             if again == before:
                 break
             before = again
@@ -139,7 +142,17 @@ class ChainFiles:
 
     def has(self, name: str) -> bool:
         """Whether there is such a file, or a record of that name. Raises Unreadable."""
-        return os.path.lexists(self.directory / name) or self._packs.has(self._shelf, name)
+        return self._is_there(self._shelf, name)
+
+    def _is_there(self, shelf: Shelf, name: str) -> bool:
+        return os.path.lexists(self.directory / name) or self._packs.has(shelf, name)
+
+    def packed_count(self, kind: str, but: Collection[str]) -> int:
+        """How many records of the kind packs hold together, but for these `kind/name`.
+
+        As of the last listing. Raises Unreadable.
+        """
+        return self._packs.count(self._shelf, kind, but)
 
     def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
         payload = self._read(name, size_bytes_max)
@@ -211,7 +224,7 @@ class ChainFiles:
         folder = self.directory / PACKS
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
-    def _listed(self) -> Listing:
+    def _listed(self, loose: Collection[str] | None) -> Listing:
         sizes: dict[str, int] = {}
         strange: list[Problem] = []
         groups = self._note(strange)
@@ -220,6 +233,8 @@ class ChainFiles:
             if entry.name not in (*KINDS, PACKS) or not entry.is_dir(follow_symlinks=False):
                 nature = nature_of(entry.stat(follow_symlinks=False))
                 strange.append(Problem(f"{nature} does not belong here", _shown(entry.name)))
+                continue
+            if loose is not None and entry.name not in (*loose, PACKS):
                 continue
             for item in _entries(Path(entry.path), entry.name, strange):
                 name = f"{entry.name}/{item.name}"
@@ -235,8 +250,10 @@ class ChainFiles:
                 else:
                     sizes[name] = found.st_size
         shelf = self._packs.shelf(packs, strange)
-        packed = self._packs.sizes(shelf, strange)
-        listing = listing_of(packed | sizes, groups, strange)
+        packed = self._packs.sizes(shelf, strange) if loose is None else {}
+        lasts = {group.names[-1] for group in groups if group.verb == "add" and loose is not None}
+        elsewhere = {name for name in lasts if self._is_there(shelf, name)}
+        listing = listing_of(packed | sizes, groups, strange, elsewhere)
         return replace(listing, twice=frozenset(packed.keys() & sizes.keys()), shelf=shelf)
 
     def _note(self, strange: list[Problem]) -> list[Group]:
@@ -252,8 +269,16 @@ class ChainFiles:
             return []
 
 
-def listing_of(sizes: dict[str, int], groups: list[Group], strange: list[Problem]) -> Listing:
-    """Of plain files by `kind/name`, and the groups of a publishing note."""
+def listing_of(
+    sizes: dict[str, int],
+    groups: list[Group],
+    strange: list[Problem],
+    elsewhere: Collection[str] = (),
+) -> Listing:
+    """Of plain files by `kind/name`, and the groups of a publishing note.
+
+    `elsewhere`: names that are there though none of these files has them.
+    """
     fitting = {}
     for name, size_bytes in sizes.items():
         kind, _, rest = name.partition("/")
@@ -261,7 +286,8 @@ def listing_of(sizes: dict[str, int], groups: list[Group], strange: list[Problem
             fitting[name] = size_bytes
         else:
             strange.append(Problem("no file of a chain has such a name", _shown(name)))
-    arriving, leaving = unsettled(groups, fitting)
+    there = {*fitting, *elsewhere} if elsewhere else fitting
+    arriving, leaving = unsettled(groups, there)
     for name in leaving:
         fitting.pop(name, None)
     return Listing(fitting, tuple(strange), frozenset(arriving), frozenset(leaving))

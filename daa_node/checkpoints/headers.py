@@ -60,7 +60,7 @@ def judge_headers(
 ) -> Judged:
     """Judge `blocks`, all of this chain and rightly named; `damaged` ones are reported already.
 
-    They stand on `genesis`, or on the end of an epoch up to which all was judged before.
+    They stand on `genesis`, or on another block, not an empty one, up to which all was judged.
     """
     judged = Judged()
     path = _final_path(blocks, certified, damaged, genesis, epoch_rounds, judged)
@@ -68,7 +68,12 @@ def judge_headers(
     for block in path:
         if previous is None or block.parent_id != previous.id:
             is_start = block == genesis
-            at = _Round(known=is_start, height=block.height if is_start else None)
+            is_open = is_start and isinstance(block.payload, SetPayload)
+            at = _Round(
+                known=is_start,
+                height=block.height if is_start else None,
+                open=block if is_open else None,
+            )
         else:
             _follow(previous, block, at, epoch_rounds, judged)
         if block != genesis:

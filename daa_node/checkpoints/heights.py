@@ -11,6 +11,8 @@ from daa_node.checkpoints.rows import Rows
 from daa_node.errors import StorageFailed
 from daa_node.seams import BlobStore
 
+HEIGHTS = "heights"  # of the rows
+
 
 class Heights:
     """From 0 up. All but the newest are read from the disk: that raises StorageFailed."""
@@ -19,7 +21,7 @@ class Heights:
         self, work: BlobStore, height_of: Callable[[VertexId], Awaitable[int | None]]
     ) -> None:
         """`height_of` reads what a vertex that is stored says of itself; None if none is."""
-        self.rows = Rows(work, "heights", DIGEST_BYTES)
+        self.rows = Rows(work, HEIGHTS, DIGEST_BYTES)
         self._height_of = height_of
         self._open: dict[bytes, int] = {}  # the height of what stands for a vertex that is not here
 

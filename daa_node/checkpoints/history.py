@@ -9,7 +9,7 @@ A lane is what is still expected below: the parent of a vertex above. The order 
 graph, turned round. Pure: what `log` prints and what `picture` draws are the same rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -84,9 +84,14 @@ def _joining(width: int, at: int, column: int) -> str:
     return "".join(line).rstrip()
 
 
-def abbreviations(ids: Sequence[bytes]) -> dict[bytes, str]:
-    """The shortest start of each id that is of no other one, eight digits at least."""
-    names = sorted({one.hex() for one in ids})
+def abbreviations(ids: Sequence[bytes], among: Iterable[bytes] = ()) -> dict[bytes, str]:
+    """The shortest start of each id that is of no other one, eight digits at least.
+
+    Nor is it of any of `among`: of many ids few begin as these do.
+    """
+    starts = {one[: ABBREVIATION_MIN // 2] for one in ids}
+    others = (one for one in among if one[: ABBREVIATION_MIN // 2] in starts)
+    names = sorted({one.hex() for one in (*ids, *others)})
     found = {}
     for at, name in enumerate(names):
         beside = [names[other] for other in (at - 1, at + 1) if 0 <= other < len(names)]
@@ -106,7 +111,7 @@ def loss_below(vertex: Vertex) -> int | None:
     return median_low(measured) if 2 * len(measured) > len(said) else None
 
 
-def losses_of(rows: Sequence[VertexRow]) -> dict[VertexId, int]:
+def losses_of(rows: Iterable[VertexRow]) -> dict[VertexId, int]:
     """The loss of each vertex that a later one tells of, in micronats."""
     found: dict[VertexId, int] = {}
     for row in rows:

@@ -5,7 +5,7 @@ about to delete when it was cut off: neither counts, and both must be what they 
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -18,6 +18,7 @@ from daa_node.packs.format import (
     Entry,
     Head,
     ReadAt,
+    count_of,
     entries,
     faults,
     find,
@@ -45,6 +46,7 @@ class PackedFiles:
         self._directory = directory
         self._open: dict[str, FileIO] = {}
         self._known: dict[tuple[str, int, int, int], Head] = {}
+        self._likely: Head | None = None  # had what was looked for last: what comes next is beside
 
     def shelf(self, names: list[str], strange: list[Problem]) -> Shelf:
         """Of packs that lie there by these names. What is none is named."""
@@ -85,6 +87,19 @@ class PackedFiles:
     def has(self, shelf: Shelf, name: str) -> bool:
         return self._find(shelf, name) is not None
 
+    def count(self, shelf: Shelf, kind: str, but: Collection[str]) -> int:
+        """How many records of the kind there are, but for these `kind/name`.
+
+        One that several packs hold counts as often. Raises Unreadable.
+        """
+        count, keys = 0, [key_of(*name.split("/", 1)) for name in but]
+        for head in shelf.heads:  # one after the other: more may be here than are open at a time
+            count += count_of(head, kind)
+            for key in keys:
+                if key is not None and self._entry(head, key) is not None:
+                    count -= 1
+        return count
+
     def read(self, shelf: Shelf, name: str, size_bytes_max: int) -> bytes | None:
         """A record's bytes; None if no pack holds it. Raises Unreadable."""
         found = self._find(shelf, name)
@@ -119,15 +134,26 @@ class PackedFiles:
     def _find(self, shelf: Shelf, name: str) -> tuple[Head, Entry] | None:
         kind, _, rest = name.partition("/")
         key = key_of(kind, rest)
-        for head in shelf.heads if key is not None else ():
+        for head in self._likely_first(shelf) if key is not None else ():
             assert key is not None
-            try:
-                entry = find(head, self._reader(head.name), key)
-            except DamagedPack as fault:
-                raise Unreadable(str(fault)) from None
+            entry = self._entry(head, key)
             if entry is not None:
+                self._likely = head
                 return head, entry
         return None
+
+    def _entry(self, head: Head, key: bytes) -> Entry | None:
+        try:
+            return find(head, self._reader(head.name), key)
+        except DamagedPack as fault:
+            raise Unreadable(str(fault)) from None
+
+    def _likely_first(self, shelf: Shelf) -> Iterator[Head]:
+        likely = self._likely
+        if any(head is likely for head in shelf.heads):
+            assert likely is not None
+            yield likely
+        yield from (head for head in shelf.heads if head is not likely)
 
     def _head(self, name: str) -> Head:
         with open_plain(self._directory / name) as file:

@@ -4,7 +4,7 @@
 last thing before files are packed, `keep_pack_names` the names of packs once they have changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from daa_consensus.bft.messages import Block
@@ -19,6 +19,7 @@ from daa_node.checkpoints.layout import (
     FINAL_SUFFIX,
     PROOFS,
     VERTICES,
+    exec_name,
     final_name,
 )
 from daa_node.checkpoints.rows import HISTORY
@@ -125,18 +126,38 @@ async def _loose(chain: Chain, kinds: Sequence[str]) -> dict[str, list[str]]:
 async def _counts(chain: Chain, summary: Summary) -> bool:
     """Whether packs, with files that it knows, hold as much as it counts."""
     loose = {kind: await chain.store.record_names(kind, packed=False) for kind in PROOFS}
-    told = {final_name(block_id) for block_id in summary.loose}
-    for name in (*loose[VERTICES], *loose[CERTIFICATES]):
-        digits, _, kind = name.partition(".")
-        is_one = kind != FINAL_SUFFIX[1:] and len(digits) == 2 * DIGEST_BYTES
-        if is_one and await chain.heights.has(VertexId(bytes.fromhex(digits))):
-            told.add(name)
-    counts = {VERTICES: len(chain.heights), CERTIFICATES: summary.certificates}
-    for kind, count in counts.items():
-        known = told.intersection(loose[kind])
-        if await chain.store.packed_count(kind, loose[kind]) + len(known) != count:
+    named = vertices_named((*loose[VERTICES], *loose[CERTIFICATES]))
+    known = {vertex_id for vertex_id in named if await chain.heights.has(vertex_id)}
+    for kind, count in packed_beside(summary, len(chain.heights), loose, known).items():
+        if await chain.store.packed_count(kind, loose[kind]) != count:
             return False
     return True
+
+
+def vertices_named(names: Iterable[str]) -> set[VertexId]:
+    """Whose vertices or executions these names, of files of their own, are."""
+    found = set[VertexId]()
+    for name in names:
+        digits, _, kind = name.partition(".")
+        if kind != FINAL_SUFFIX[1:] and len(digits) == 2 * DIGEST_BYTES:
+            found.add(VertexId(bytes.fromhex(digits)))
+    return found
+
+
+def packed_beside(
+    summary: Summary,
+    vertices: int,
+    loose: Mapping[str, Collection[str]],
+    known: Collection[VertexId],
+) -> dict[str, int]:
+    """How many of a kind packs hold beside these files, if the summary is of both.
+
+    It lists so many vertices; `known` are those of them that files are named after.
+    """
+    told = {final_name(block_id) for block_id in summary.loose}
+    told |= {name for vertex_id in known for name in (vertex_id.hex(), exec_name(vertex_id))}
+    counts = {VERTICES: vertices, CERTIFICATES: summary.certificates}
+    return {kind: count - len(told.intersection(loose[kind])) for kind, count in counts.items()}
 
 
 async def keep_pack_names(chain: Chain) -> None:

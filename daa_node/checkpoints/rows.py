@@ -126,4 +126,8 @@ class Rows:
         return part if good and len(part or b"") == PART_ROWS * self.width_bytes else None
 
     def _record(self, number: int) -> str:
-        return f"{self._name}.{number}"
+        return part_name(self._name, number)
+
+
+def part_name(of: str, number: int) -> str:
+    return f"{of}.{number}"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from daa_dag.ids import VertexId
-from daa_node.checkpoints.listing import VertexRow, view_chain
+from daa_node.checkpoints.listing import VertexRow, own_view, view_chain
 from daa_node.checkpoints.tags import Tags, parse_tags
 from daa_node.checkpoints.verify import Anchor, Report, verify_chain
 from daa_node.cli import local, report
@@ -48,7 +48,7 @@ def list_vertices(root: Path, as_json: bool) -> None:
 def show(root: Path, which: str, as_json: bool) -> None:
     """All of one vertex."""
     directory, made = open_chain(root)
-    row = view_chain(directory.chain).find(tags_of(directory, made).spelled_out(which))
+    row = own_view(directory.chain).find(tags_of(directory, made).spelled_out(which))
     whole = {**_summary(row), **_plain(asdict(row.vertex))}
     if as_json:
         report.put_json(whole)

@@ -1,11 +1,12 @@
 """What changed between two certified vertices, for people. Needs no daemon."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from daa_dag.checkpoint import Vertex
 from daa_node.checkpoints.beside import temporary_room
-from daa_node.checkpoints.certified import Certified, certified_chain
+from daa_node.checkpoints.certified import Past
 from daa_node.checkpoints.difference import (
     BILLION,
     TensorChange,
@@ -17,9 +18,11 @@ from daa_node.checkpoints.difference import (
 from daa_node.checkpoints.export import Room, replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.history import abbreviations, loss_below
+from daa_node.checkpoints.own_chain import own_chain
 from daa_node.checkpoints.replay import StateRules
 from daa_node.cli import report
 from daa_node.cli.checkpoint import open_chain, tags_of
+from daa_node.errors import UserError
 from daa_node.genesis import chain_facts
 from daa_node.updates.grid import GRID_EXPONENT
 
@@ -31,14 +34,14 @@ def diff(root: Path, one: str, other: str, as_json: bool) -> None:
     directory, made = open_chain(root)
     tags, facts = tags_of(directory, made), chain_facts(made)
     files = ChainFiles(directory.chain)
-    certified = certified_chain(files, facts)
-    base, later = (certified.find(tags.spelled_out(text)) for text in (one, other))
+    past = own_chain(files, facts)
+    base, later = (past.find(tags.spelled_out(text)) for text in (one, other))
     low, high = sorted((base.height, later.height))
     answer = {
-        "from": _vertex(certified, base),
-        "to": _vertex(certified, later),
-        **_between(certified.chain[low + 1 : high + 1]),
-        **_changes(certified, files, (base, later), facts.states),
+        "from": _vertex(past, base),
+        "to": _vertex(past, later),
+        **_between([past.at(height) for height in range(low + 1, high + 1)]),
+        **_changes(past, files, (base, later), facts.states),
     }
     if as_json:
         report.put_json(answer)
@@ -46,14 +49,16 @@ def diff(root: Path, one: str, other: str, as_json: bool) -> None:
         _put(answer)
 
 
-def _vertex(certified: Certified, vertex: Vertex) -> dict[str, Any]:
-    above = certified.chain[vertex.height + 1 : vertex.height + 2]
+def _vertex(past: Past, vertex: Vertex) -> dict[str, Any]:
+    above = None
+    with suppress(UserError):  # damaged: nobody tells the loss
+        above = past.at(vertex.height + 1) if vertex.height < past.height else None
     return {
         "vertex_id": vertex.vertex_id.hex(),
         "height": vertex.height,
         "training_round": vertex.training_round,
         "tokens_total": vertex.tokens_total,
-        "loss_micronats": loss_below(above[0]) if above else None,
+        "loss_micronats": None if above is None else loss_below(above),
     }
 
 
@@ -77,13 +82,13 @@ def _between(steps: list[Vertex]) -> dict[str, Any]:
 
 
 def _changes(
-    certified: Certified, files: ChainFiles, ends: tuple[Vertex, Vertex], states: StateRules
+    past: Past, files: ChainFiles, ends: tuple[Vertex, Vertex], states: StateRules
 ) -> dict[str, Any]:
     """From the first of the two to the second. Neither is whole in memory."""
     base, later = ends
     with temporary_room() as one, temporary_room() as other:
-        base_D = replayed_state(certified, base, states, Room(one, files)).weights_D
-        later_D = replayed_state(certified, later, states, Room(other, files)).weights_D
+        base_D = replayed_state(past, base, states, Room(one, files)).weights_D
+        later_D = replayed_state(past, later, states, Room(other, files)).weights_D
         changes = tensor_changes(states.tensors, base_D, later_D)
     change = sum(each.squared_change for each in changes)
     norm = sum(each.squared_base for each in changes)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from daa_node.adapters.asked_process import write_model_folder
 from daa_node.checkpoints.beside import room_beside
-from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import Room, export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.model_folder import whole_folder, write_adapters
+from daa_node.checkpoints.own_chain import own_chain
 from daa_node.checkpoints.replay import WEIGHTS
 from daa_node.cli import checkpoint, identity, report
 from daa_node.cli.compose import training_job
@@ -46,10 +46,10 @@ def export(root: Path, which: str, format_: str, wanted: Path | None, as_json: b
     settings = _settings(directory, made) if format_ == FOLDER else None
     facts = chain_facts(made)
     files, rules = ChainFiles(directory.chain), facts.states
-    certified = certified_chain(files, facts)
-    vertex = certified.find(checkpoint.tags_of(directory, made).spelled_out(which))
+    past = own_chain(files, facts)
+    vertex = past.find(checkpoint.tags_of(directory, made).spelled_out(which))
     with room_beside(out) as room:
-        state = replayed_state(certified, vertex, rules, Room(room, files))
+        state = replayed_state(past, vertex, rules, Room(room, files))
         if settings is None:
             export_safetensors(out, state, rules, made.chain_id, vertex)
         else:

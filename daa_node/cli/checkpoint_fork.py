@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from daa_node.checkpoints.beside import room_beside
-from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import Room, export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
+from daa_node.checkpoints.own_chain import own_chain
 from daa_node.cli import local, report
 from daa_node.cli.checkpoint import open_chain, tags_of
 from daa_node.errors import UserError
@@ -25,10 +25,10 @@ def fork(
     directory, made = open_chain(root)
     facts = chain_facts(made)
     files = ChainFiles(directory.chain)
-    certified = certified_chain(files, facts)
-    vertex = certified.find(tags_of(directory, made).spelled_out(which))
+    past = own_chain(files, facts)
+    vertex = past.find(tags_of(directory, made).spelled_out(which))
     with room_beside(weights) as room:
-        state = replayed_state(certified, vertex, facts.states, Room(room, files))
+        state = replayed_state(past, vertex, facts.states, Room(room, files))
         export_safetensors(weights, state, facts.states, made.chain_id, vertex)
         has_momentum = state.momentum_D.any()
     with ExitStack() as undo:

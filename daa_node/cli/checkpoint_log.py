@@ -13,7 +13,7 @@ from daa_node.checkpoints.history import (
     graph_lines,
     losses_of,
 )
-from daa_node.checkpoints.listing import ChainView, VertexRow, view_chain
+from daa_node.checkpoints.listing import VertexRow, View, own_view
 from daa_node.checkpoints.picture import Caption, picture
 from daa_node.cli import report
 from daa_node.cli.checkpoint import open_chain, tags_of
@@ -51,8 +51,8 @@ def log(root: Path, wanted: Wanted, as_json: bool) -> None:
     if wanted.svg is not None and os.path.lexists(wanted.svg):
         raise UserError(f"{wanted.svg} exists: choose another file for --svg")
     tags = tags_of(directory, made)
-    view = view_chain(directory.chain)
-    rows = _newest_of(view, view.find(tags.spelled_out(wanted.which)), wanted.count)
+    view = own_view(directory.chain)
+    rows = view.newest_of(view.find(tags.spelled_out(wanted.which)), wanted.count)
     told = _told(view, rows, tags.of_vertices())
     if wanted.svg is not None:
         _draw(wanted.svg, made.job.name, told)
@@ -71,16 +71,10 @@ def log(root: Path, wanted: Wanted, as_json: bool) -> None:
             report.put(_line(one))
 
 
-def _newest_of(view: ChainView, newest: VertexRow, count: int) -> list[VertexRow]:
-    """The vertex and what it stands on, newest first, at most so many."""
-    below = view.graph.ancestors(newest.vertex_id) | {newest.vertex_id}
-    return [row for row in reversed(view.rows) if row.vertex_id in below][:count]
-
-
-def _told(view: ChainView, rows: list[VertexRow], tags: dict[VertexId, list[str]]) -> list[_Told]:
-    short = abbreviations([row.vertex_id for row in view.rows])
-    authors = abbreviations([author for row in view.rows for author in authors_of(row)])
-    losses = losses_of(view.rows)
+def _told(view: View, rows: list[VertexRow], tags: dict[VertexId, list[str]]) -> list[_Told]:
+    short = abbreviations([row.vertex_id for row in rows], view.ids)
+    authors = abbreviations([author for row in rows for author in authors_of(row)])
+    losses = losses_of(view.with_children(rows))
     return [
         _Told(
             row,

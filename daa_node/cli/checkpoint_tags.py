@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from daa_node.checkpoints.listing import VertexRow, view_chain
+from daa_node.checkpoints.listing import VertexRow, own_view
 from daa_node.checkpoints.tags import Tags
 from daa_node.cli import report
 from daa_node.cli.checkpoint import open_chain, tags_of
@@ -13,7 +13,7 @@ from daa_node.errors import StorageFailed, UserError
 def put(root: Path, name: str, which: str, move: bool, as_json: bool) -> None:
     """Raises UserError unless `which` is a vertex that is certified here."""
     directory, made = open_chain(root)
-    row = view_chain(directory.chain).find(tags_of(directory, made).spelled_out(which))
+    row = own_view(directory.chain).find(tags_of(directory, made).spelled_out(which))
     check_certified(row)
     with directory.tags_held():
         known = tags_of(directory, made)
@@ -52,7 +52,9 @@ def show(root: Path, as_json: bool) -> None:
     """Also those whose vertex is not here."""
     directory, made = open_chain(root)
     named = tags_of(directory, made).names()
-    heights = {row.vertex_id: row.vertex.height for row in view_chain(directory.chain).rows}
+    view, ids = own_view(directory.chain), {*named.values()}
+    pairs = zip(view.ids, view.heights, strict=True)
+    heights = {vertex_id: height for vertex_id, height in pairs if vertex_id in ids}
     if as_json:
         rows = [
             {"name": name, "vertex_id": vertex_id.hex(), "height": heights.get(vertex_id)}

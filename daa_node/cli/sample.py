@@ -5,9 +5,9 @@ from pathlib import Path
 from daa_node.adapters.asked_process import sample_bytes
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.checkpoints.beside import temporary_room
-from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import Room, replayed_state
 from daa_node.checkpoints.files import ChainFiles
+from daa_node.checkpoints.own_chain import own_chain
 from daa_node.checkpoints.replay import WEIGHTS
 from daa_node.cli import checkpoint, identity, report
 from daa_node.cli.compose import training_job
@@ -45,8 +45,8 @@ def sample(
         check_allowed(made.job.model.path, trainer.allow_modules)
     facts = chain_facts(made)
     files = ChainFiles(directory.chain)
-    certified = certified_chain(files, facts)
-    vertex = certified.find("tip")
+    past = own_chain(files, facts)
+    vertex = past.find("tip")
     if seed is None:
         seed = int.from_bytes(SystemEntropy().bytes(SEED_BYTES), "big")
     request = {
@@ -57,7 +57,7 @@ def sample(
         "cache": str(directory.trainer / "cache"),
     }
     with temporary_room() as room:
-        replayed_state(certified, vertex, facts.states, Room(room, files))
+        replayed_state(past, vertex, facts.states, Room(room, files))
         written = sample_bytes(job, trainer, room / WEIGHTS, request)
     text = written.decode(errors="replace")
     if as_json:

@@ -101,6 +101,7 @@ def test_an_abbreviation_is_of_one_id_alone_and_no_shorter_than_a_command_takes(
     short = abbreviations(ids)
     assert [short[one] for one in ids] == ["aaaaaaaaaa1", "aaaaaaaaaa2", "bb000000"]
     assert abbreviations([ids[0], ids[0]]) == {ids[0]: "aaaaaaaa"}
+    assert abbreviations(ids[:1], ids)[ids[0]] == short[ids[0]]
 
 
 @pytest.mark.parametrize(
