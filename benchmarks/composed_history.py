@@ -50,6 +50,7 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
+from daa_node.checkpoints.listing import own_view
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.checkpoints.rows import HISTORY
@@ -209,7 +210,10 @@ class PackedYear:
 
 
 def opened(directory: Path) -> None:
-    """What a start reads: the chain, who votes, where to go on, and the rounds that are listed."""
+    """What a start reads: the chain, who votes, where to go on, and the rounds that are listed.
+
+    Then what a command reads for the newest lines of the log.
+    """
 
     async def run() -> None:
         began_s, spent_s = time.monotonic(), time.process_time()
@@ -238,6 +242,13 @@ def opened(directory: Path) -> None:
         )
 
     trio.run(run)
+    began_s, spent_s = time.monotonic(), time.process_time()
+    view = own_view(directory / "chain")
+    heights = [row.vertex.height for row in view.newest_of(view.find("tip"), 5)]
+    print(
+        f"{len(heights)} lines of the log in {time.monotonic() - began_s:.1f} s, "
+        f"{time.process_time() - spent_s:.1f} s of a core"
+    )
 
 
 async def _genesis_of(chain: ChainStore) -> tuple[Vertex, Block]:

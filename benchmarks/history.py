@@ -3,11 +3,12 @@
     python -m benchmarks.history --rounds 20000 --dir /tmp/months
 
 Publishes vertices with blocks, signed certificates, deltas and snapshots of a model of a few
-thousand parameters, by the daemon's own code, packs as a daemon does, and opens the directory anew
-in a process of its own. Nothing is synced, or it would measure the disk; nothing is trained. With
-`--proofs` there are proofs alone, for what a daemon keeps in memory over very many rounds: one
-state and one delta for all of them, and random bytes of their length for signatures, so that
-`verify` would find them out, and is left out. On a file system in memory that takes minutes.
+thousand parameters, by the daemon's own code, packs as a daemon does, opens the directory anew in a
+process of its own, and asks it what commands on the past ask. Nothing is synced, or it would
+measure the disk; nothing is trained. With `--proofs` there are proofs alone, for what a daemon
+keeps in memory over very many rounds: one state and one delta for all of them, and random bytes of
+their length for signatures, so that judging all of it would find them out, and is left out. On a
+file system in memory that takes minutes.
 """
 
 import argparse
@@ -21,7 +22,12 @@ from pathlib import Path
 import trio
 
 from daa_dag.retention import Retention
+from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.config import EPOCHS_WHOLE
+from daa_node.checkpoints.export import replayed_state
+from daa_node.checkpoints.files import ChainFiles
+from daa_node.checkpoints.listing import own_view, view_chain
+from daa_node.checkpoints.own_chain import own_chain
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.observability.events import EventLog
@@ -109,6 +115,22 @@ def verified(directory: Path) -> None:
     )
 
 
+def asked(directory: Path) -> None:
+    """What commands on the past take: for the newest state, and for five lines of the log."""
+    chain = directory / "chain"
+    for how, past_of in (("as left", own_chain), ("judged whole", certified_chain)):
+        began_s = time.monotonic()
+        past = past_of(ChainFiles(chain), FACTS)
+        newest = past.find("tip")
+        replayed_state(past, newest, FACTS.states)
+        say(f"state of height {newest.height}, {how}: {time.monotonic() - began_s:.2f} s")
+    for how, view_of in (("as left", own_view), ("all of it read", view_chain)):
+        began_s = time.monotonic()
+        view = view_of(chain)
+        view.newest_of(view.find("tip"), 5)
+        say(f"five lines of the log, {how}: {time.monotonic() - began_s:.2f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2000)
@@ -117,10 +139,12 @@ def main() -> None:
     parser.add_argument("--restorable", type=int, help="vertices; unless given, all")
     parser.add_argument("--light", action="store_true", help="one certificate of an old epoch")
     parser.add_argument("--proofs", action="store_true", help="no states, no real signatures")
-    parser.add_argument("--step", choices=("all", "open", "verify"), default="all")
+    parser.add_argument("--step", choices=("all", "open", "ask", "verify"), default="all")
     arguments = parser.parse_args()
     if arguments.step == "open":
         return opened(arguments.dir)
+    if arguments.step == "ask":
+        return asked(arguments.dir)
     if arguments.step == "verify":
         return verified(arguments.dir)
     sync, os.fsync = os.fsync, lambda _file: None
@@ -132,7 +156,7 @@ def main() -> None:
         snapshot_every = NEVER
     trio.run(grow, maker, arguments.rounds, arguments.every, retention, snapshot_every)
     os.fsync = sync
-    for step in ("open",) if arguments.proofs else ("open", "verify"):
+    for step in ("open",) if arguments.proofs else ("open", "ask", "verify"):
         command = [sys.executable, "-m", "benchmarks.history", "--dir", str(arguments.dir)]
         subprocess.run([*command, "--step", step], check=True)
 
