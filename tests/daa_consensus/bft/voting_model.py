@@ -76,10 +76,13 @@ class Honesty:
         self.tips = cache(self._tips)
         self.known = cache(self._known)
         self.seen = cache(self._seen)
+        self._standing = cache(self._number_of_known)
         self.stands_in = cache(self._stands_in)
         self.place = cache(self._place)
         self.epoch = cache(self._epoch)
         self._agenda = cache(self._agenda_of)
+        self._alike: dict[tuple[object, ...], int] = {}  # a number for whatever is known alike
+        self._said: dict[tuple[object, ...], dict[int, bool]] = {}  # by the bits of words
 
     def round(self, block: int) -> int:
         return 0 if block == NONE else self.universe.blocks[block].height
@@ -123,12 +126,27 @@ class Honesty:
         self, record: Record, node: Node, words: Sequence[Word], certified: int
     ) -> list[Word]:
         """Those that it may sign, for all that anybody can know of its tip."""
-        views = [(tip, self.seen(certified, tip, node)) for tip in self.tips(certified)]
-        return [
-            word
-            for word in words
-            if any(self._may_sign(tip, seen, record, node, word) for tip, seen in views)
+        tips = self.tips(certified)
+        # Of certificates it is asked a million times what a few thousand others have answered.
+        said = [
+            self._said.setdefault((record, node, tip, self._standing(certified, tip)), {})
+            for tip in tips
         ]
+        found = []
+        for word in words:
+            for tip, known in zip(tips, said, strict=True):
+                may = known.get(word.bit)
+                if may is None:
+                    may = known[word.bit] = self.may_sign_at(tip, record, node, word, certified)
+                if may:
+                    found.append(word)
+                    break
+        return found
+
+    def _number_of_known(self, certified: int, tip: int) -> int:
+        notarized, nullified = self.known(certified, tip)
+        known = (*sorted(notarized.items()), nullified)
+        return self._alike.setdefault(known, len(self._alike))
 
     def may_sign_at(self, tip: int, record: Record, node: Node, word: Word, certified: int) -> bool:
         return self._may_sign(tip, self.seen(certified, tip, node), record, node, word)
