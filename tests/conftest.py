@@ -81,6 +81,9 @@ LONGEST = (
     "simnet/results/test_goodput_benchmark.py",
     "simnet/world/adversaries/test_puppet.py",
 )
+# Objects more, before Python looks for dead cycles: by its own 700 that took a fifteenth of what
+# tests compute in this process. Simulated runs have a number of their own.
+COLLECT_EVERY = 20_000
 ROOT = Path(__file__).parent
 # Of one of their tests, on a machine that is slow and busy; all others have ten minutes.
 LONG_S = 1800.0
@@ -99,6 +102,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before each: a command that a test called leaves the collector as usual."""
+    gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
 
 
 @pytest.hookimpl(trylast=True)
