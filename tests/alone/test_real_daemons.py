@@ -30,7 +30,7 @@ LIES = [{"kind": "conflicter", "nodes": [LIAR]}]
 
 
 @pytest.fixture(scope="module")
-def stormy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+def stormy(tmp_path_factory: pytest.TempPathFactory, warm_programs: None) -> tuple[Outcome, Path]:
     """One run with a kill, a partition and a pause, and a node that lies."""
     out = tmp_path_factory.mktemp("stormy")
     stormy = QUICK | {"faults": FAULTS, "adversaries": LIES}

@@ -31,7 +31,9 @@ MISFORTUNES = [
 
 
 @pytest.fixture(scope="module")
-def misfortune(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+def misfortune(
+    tmp_path_factory: pytest.TempPathFactory, warm_programs: None
+) -> tuple[Outcome, Path]:
     """One run in which disks and a clock fail, over the relay, which needs no measurement."""
     out = tmp_path_factory.mktemp("misfortune")
     nodes = [

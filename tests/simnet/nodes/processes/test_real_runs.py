@@ -34,6 +34,7 @@ def possible() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("warm_programs")
 def test_members_vouch_for_whoever_comes_to_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from simnet.world.scenario_file import open_scenario
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("warm_programs")
 def test_nodes_behind_each_kind_of_router_take_part_and_reach_each_other(tmp_path: Path) -> None:
     tun = next(backend for backend in examine().backends if backend.boxes)
     if not tun.ok:
