@@ -16,11 +16,14 @@ import trio
 from safetensors.torch import load_file
 
 from daa_dag.ids import ChainId
+from daa_node import genesis
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.key_files import load_keys
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.agreement.signer import Signer
+from daa_node.cli import identity
+from daa_node.cli.cluster import prepare
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.demo import check_page
 from daa_node.errors import UserError
@@ -332,13 +335,27 @@ def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) ->
     assert [line["height"] for line in answer["rounds"]] == [1, 2, 3, 4, 5]
 
 
+def make_hurried(directory: Path, nodes: int, rounds: int) -> None:
+    """A demo to be taken up whose rounds have a few steps: who looks at daemons need not train."""
+    job = prepare(directory, nodes, rounds, None).genesis.job
+    few = job.rounds.model_copy(update={"inner_steps_max": 5})
+    homes = [directory / f"node-{index}" for index in range(nodes)]
+    records = [(str(home), identity.make_record(identity.open_node(home))) for home in homes]
+    made = genesis.create(
+        job.model_copy(update={"rounds": few}), records, bytes(genesis.NONCE_BYTES)
+    )
+    for each in (directory, *homes):
+        (each / "genesis.json").write_text(made.as_text())
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("warm")
 def test_a_daemon_that_is_killed_comes_back_and_catches_up_while_the_others_go_on(
     tmp_path: Path,
 ) -> None:
     directory = tmp_path / "d"
-    words = [*DEMO, "--rounds", "4", "--dir", str(directory), "--json"]
+    make_hurried(directory, 4, rounds=6)
+    words = [*DEMO, "--rounds", "6", "--dir", str(directory), "--json"]
     demo = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert demo.stderr is not None
     for line in demo.stderr:
