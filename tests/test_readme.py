@@ -1,8 +1,8 @@
 """Every command of the README does what the README says, in its order, as it is written there.
 
 Two loopback addresses stand in for the two hosts. `make test` itself is the one command left out;
-the demos with a page are started in tests/browser. The first network starts all as a shell does;
-later ones fork from a warm parent what it has shown to start by these words.
+the demos with a page are started in tests/browser. On the first host everything is started as a
+shell does; what it has shown to start by these words is forked from a warm parent from then on.
 """
 
 import os
@@ -63,7 +63,8 @@ class TwoHosts:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.warm = False
+        self.warm = False  # whatever there is
+        self.shown: set[str] = set()  # commands that a shell has started
         self.port = free_ports(1)[0]
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         tools = directory / "bin"
@@ -85,9 +86,13 @@ class TwoHosts:
         return found
 
     def started_by(self, command: str) -> list[str]:
-        if self.warm and command.startswith("daa-node ") and ">" not in command:
-            return [sys.executable, "-m", "daa_node", *shlex.split(command)[1:]]
-        return ["/bin/sh", "-c", command]
+        spoken = command.partition(" --")[0]
+        if not command.startswith("daa-node ") or ">" in command:
+            return ["/bin/sh", "-c", command]
+        if self.warm or spoken in self.shown:
+            return [sys.executable, "-m", "daa_node", *shlex.split(command, comments=True)[1:]]
+        self.shown.add(spoken)
+        return ["/bin/sh", "-c", f"exec {command}"]
 
     def do(self, command: str) -> str:
         """Run it as a shell would; a daemon goes on in the background."""
@@ -95,7 +100,7 @@ class TwoHosts:
             name = command.split()[-1]
             with (self.directory / f"{name}.log").open("ab") as log:
                 self.daemons[name] = subprocess.Popen(
-                    self.started_by(command if self.warm else f"exec {command}"),
+                    self.started_by(command),
                     cwd=self.directory,
                     env=self.environment(command),
                     stderr=log,
@@ -135,7 +140,7 @@ class TwoHosts:
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
+def hosts(tmp_path_factory: pytest.TempPathFactory, warm: None) -> Iterator[TwoHosts]:
     made = TwoHosts(tmp_path_factory.mktemp("hosts"))
     yield made
     for daemon in made.daemons.values():
@@ -148,7 +153,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
 
 
 @pytest.fixture
-def warm_hosts(hosts: TwoHosts, warm: None) -> Iterator[TwoHosts]:
+def warm_hosts(hosts: TwoHosts) -> Iterator[TwoHosts]:
     hosts.warm = True
     yield hosts
     hosts.warm = False
