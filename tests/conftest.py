@@ -35,30 +35,31 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Half a minute or more, longest first, as two idle cores were measured. A file that is not here
-# costs nothing but time; one that is gone is found by a test of the order.
+# Half a minute or more, longest first, as two idle cores were measured. Who waits for a browser, or
+# for time to pass, stands between others that compute: several in a row would leave cores idle. A
+# file that is not here costs nothing but time; one that is gone is found by a test of the order.
 LONGEST = (
     "test_readme.py",
     "simnet/results/twins/test_twins.py",
+    "browser/test_comes_back.py",
     "simnet/results/mutants/test_mutants.py",
     "simnet/results/mutants/test_daemon_mutants.py",
-    "daa_consensus/bft/test_membership_worlds.py",
-    "daa_node/cli/test_demo.py",
-    "scenarios/test_killed_daemons.py",
-    "simnet/results/mutants/test_judge_mutants.py",
-    "browser/test_comes_back.py",
     "browser/test_closed_tab.py",
-    "browser/test_volunteer.py",
+    "simnet/results/mutants/test_judge_mutants.py",
+    "daa_node/cli/test_demo.py",
     "browser/test_three_tabs.py",
-    "browser/test_page.py",
+    "daa_consensus/bft/test_membership_worlds.py",
+    "scenarios/test_killed_daemons.py",
+    "browser/test_volunteer.py",
+    "daa_consensus/bft/test_voting_rules_exhaustively.py",
     "daa_node/cli/test_joining_daemon.py",
-    "daa_node/cli/test_joining_own.py",
-    "scenarios/test_limits.py",
     "simnet/nodes/processes/test_routers.py",
     "scenarios/test_lost_directories.py",
-    "daa_consensus/bft/test_voting_rules_exhaustively.py",
-    "simnet/test_sweep.py",
     "simnet/nodes/virtual/test_shipped_scenarios.py",
+    "browser/test_page.py",
+    "daa_node/cli/test_joining_own.py",
+    "simnet/test_sweep.py",
+    "scenarios/test_limits.py",
     "scenarios/test_trainers.py",
     "simnet/nodes/processes/test_real_runs.py",
     "daa_node/training/site/test_own_models.py",
