@@ -49,6 +49,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("unread", [False, True])
 async def test_a_rank_that_dies_is_named_ends_its_worker_and_the_next_one_trains(
     tmp_path: Path, unread: bool
@@ -57,7 +58,7 @@ async def test_a_rank_that_dies_is_named_ends_its_worker_and_the_next_one_trains
         base: StateRef = await trainer.initial_state()
         first = trainer.pid
         assert first is not None
-        followers = children(first)
+        warm_parent, *followers = children(first)  # in the order of their birth
         assert len(followers) == 2
         why: list[str] = []
         if unread:  # it is told of the order, and dies before it has heard
