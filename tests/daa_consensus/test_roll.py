@@ -15,6 +15,7 @@ from daa_consensus.roll import (
     EXPIRY_ROUNDS_MAX,
     FORGOTTEN_ROUNDS,
     IDLE_ROUNDS,
+    LOTS_MAX,
     Admission,
     Roll,
     RollRules,
@@ -22,7 +23,7 @@ from daa_consensus.roll import (
     draw,
     lying_max,
 )
-from daa_dag.ids import Digest, NodeId
+from daa_dag.ids import Digest, NodeId, numbered_digests
 from tests.daa_consensus.bft.simulation import GENESIS, empty_set, node_id, result_of
 from tests.daa_consensus.bft.test_chain import on
 
@@ -187,6 +188,22 @@ def test_evidence_puts_a_trainer_out_of_the_next_plan() -> None:
     assert after(gone, 22, enroll(NEW[0]), vouch(BOB, NEW[0])).entries  # the epoch is over
 
 
+def test_evidence_is_not_put_off_by_a_word_to_retire() -> None:
+    caught = frozenset({NEW[0]})
+    going = after(with_one(), 20, request(Retire(NEW[0], ALICE)), authors=caught)
+    assert names(going, 21) == [NEW[0]]
+    assert names(after(going, 20, authors=caught, convicted=caught), 21) == []
+    assert names(after(with_one(), 20, request(Retire(NEW[0], ALICE)), convicted=caught), 21) == []
+
+
+def test_who_asks_twice_in_one_set_stands_on_the_roll_once() -> None:
+    """Two words for one name would take two places, of two members' quotas."""
+    again = TrainerRequest(Enroll(NEW[0], b"keys of " + NEW[0]), EXPIRY_ROUNDS_MAX - 1)
+    words = vouch(ALICE, NEW[0]), request(Vouch(BOB, again.id))
+    roll = after(VOUCHED, 10, enroll(NEW[0]), again, *words)
+    assert [(entry.name, entry.voucher) for entry in roll.entries] == [(NEW[0], ALICE)]
+
+
 def test_who_misses_many_rounds_leaves_the_plan_and_comes_back_by_saying_so() -> None:
     roll = after(missing(with_one(), 11, 9), 20, authors=frozenset({NEW[0]}))
     assert names(missing(roll, 21, IDLE_ROUNDS - 1), 20 + IDLE_ROUNDS) == [NEW[0]]
@@ -341,6 +358,23 @@ def test_who_has_waited_for_two_turns_of_all_is_drawn_whatever_the_lot_says() ->
         ready = [replace(late, planned=planned), *others]
         chosen = draw(ready, 12, Digest(bytes([seed]) * 32), room)
         assert [entry.name for entry in chosen] == [late.name]
+
+
+def test_a_long_wait_brings_a_bounded_number_of_lots() -> None:
+    """Beside a plain twin: who is not due yet has a lot for each round of its wait, 64 at most."""
+    rounds, waited, count = 1000, 100, 60
+    names = [NodeId(b"one" + b"%029d" % number) for number in range(count)]
+    wide = replace(OPEN, rules=replace(OPEN.rules, roll_max=count))
+    roll = after(wide, 10, *map(enroll, names))
+    ready = [replace(entry, planned=rounds - waited) for entry in roll.ready(rounds)]
+    assert 2 * len(ready) > waited > LOTS_MAX  # two turns of one at a time: nobody is due
+    for seed in (Digest(bytes([number]) * 32) for number in range(8)):
+        lots = {
+            name: min(numbered_digests("trainers-lot", [seed, rounds, name], LOTS_MAX))
+            for name in names
+        }
+        (chosen,) = draw(ready, rounds, seed, room=1)
+        assert chosen.name == min(names, key=lots.__getitem__)
 
 
 def test_an_abort_gives_nothing_back_to_who_was_not_drawn_for_its_round() -> None:
