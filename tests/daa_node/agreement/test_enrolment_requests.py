@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 
 from daa_consensus.enrolment import (
     PAIRS_A_SET_MAX,
@@ -11,13 +12,20 @@ from daa_consensus.enrolment import (
     Enrolment,
     Retire,
     Vouch,
+    decode_enrolment,
     encode_enrolment,
 )
 from daa_consensus.membership import Membership
 from daa_consensus.roll import Admission, Roll, RollRules
 from daa_consensus.votes import Signed, Statement
 from daa_node.agreement.doorstep import Doorstep
-from daa_node.agreement.enrolment_requests import REQUEST, EnrolmentRequests
+from daa_node.agreement.enrolment_requests import (
+    LOOK_S,
+    RENEWED_AT,
+    REQUEST,
+    RESEND_S,
+    EnrolmentRequests,
+)
 from daa_node.agreement.roll_requests import RollRequests
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
@@ -256,6 +264,64 @@ async def test_a_node_enrolls_by_itself_if_it_is_to_and_is_not_there() -> None:
         decided(member.validators, round_number)
     member.requests.offer(back, TRAINER.peer_id)
     assert member.held.brought_by(NAMES[1]) == [back]
+
+
+async def test_one_of_the_genesis_that_idles_comes_back_whatever_its_settings_say() -> None:
+    """`enroll` asks for a place, and it has one: only its own word takes it out of the plan."""
+    desk, made = Desk(TRAINER), await enrolled()
+    decided(desk.validators, 1, made, await _word_for(made))
+    for round_number in range(2, 22):  # it is in no set
+        decided(desk.validators, round_number)
+    assert not desk.requests.wants
+    assert desk.requests.is_to_enroll()
+
+
+async def test_an_enrolment_that_waits_for_a_persons_word_is_made_anew_before_it_expires() -> None:
+    trainer = Desk(TRAINER)
+    made = await trainer.requests.enroll()
+    last_round = made.request.expires_round - RENEWED_AT
+    for round_number in range(1, last_round + 1):
+        decided(trainer.validators, round_number)
+    assert await trainer.requests.enroll() == made
+    decided(trainer.validators, last_round + 1)
+    anew = await trainer.requests.enroll()
+    assert anew.request.expires_round > made.request.expires_round
+    assert trainer.told[-1] == encode_enrolment(anew)
+
+
+async def test_a_member_that_has_just_come_hears_at_once_and_all_again_and_again(
+    autojump_clock: object,
+) -> None:
+    """What lay with a connection goes with it, and nobody says that it has."""
+    trainer = Desk(TRAINER)
+    trainer.requests.wants = True
+    first, *others = trainer.members_connected
+    trainer.members_connected = [first]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trainer.requests.run)
+        await trio.sleep(1.5 * LOOK_S)
+        assert len(trainer.told) == 1
+        trainer.members_connected = [first, *others]
+        await trio.sleep(LOOK_S)
+        assert len(trainer.told) == 1 + 4
+        await trio.sleep(RESEND_S - LOOK_S)
+        assert len(trainer.told) == 1 + 4
+        await trio.sleep(2 * LOOK_S)
+        assert len(trainer.told) == 1 + 4 + 4
+        assert len({decode_enrolment(each).request.id for each in trainer.told}) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_listing_says_who_is_drawn_for_the_round_that_comes_next() -> None:
+    member, made = Desk(MEMBERS[0]), await enrolled()
+    member.requests.offer(made, TRAINER.peer_id)
+    decided(member.validators, 1, made, await member.requests.vouch(TRAINER.node_id))
+    shown = []
+    for round_number in (2, 3):
+        decided(member.validators, round_number)
+        listing = member.requests.listing()
+        shown.append((listing["round"], listing["trainers"][0]["drawn"]))
+    assert shown == [(2, True), (3, True)]  # it may contribute from round 3 on
 
 
 async def _word_for(made: Enrolment) -> Enrolment:

@@ -61,6 +61,19 @@ def test_what_a_set_has_carried_and_what_expires_is_forgotten() -> None:
     assert not held.brought_by(NAMES[1])
 
 
+def test_the_word_of_who_stands_convicted_waits_for_no_set() -> None:
+    """None may carry it, and it would take the room of words that count."""
+    validators, held = known(), RollRequests()
+    for voucher in (1, 2):
+        for item in (enroll(voucher), vouch(voucher, voucher)):
+            assert held.note(item, validators.now, NAMES[voucher])
+    caught = replace(validators.now, convicted=(NAMES[1],))
+    held.follow(caught)
+    assert held.words_of(NAMES[1]) == 0
+    assert held.words_of(NAMES[2]) == 1
+    assert not held.note(vouch(1, 2), caught, NAMES[1])
+
+
 def test_who_is_on_the_roll_retires_without_a_member() -> None:
     validators, held = known(), RollRequests()
     decided(validators, 1, enroll(0), vouch(1, 0))
