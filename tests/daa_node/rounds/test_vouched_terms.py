@@ -1,12 +1,13 @@
 """How a set with vouched trainers is merged: `f_agg = f + c_1 + ... + c_f`, of each so many."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from daa_consensus.committee import Committee, Validator
 from daa_consensus.roll import lying_max
-from daa_dag.ids import NodeId
+from daa_dag.ids import Digest, NodeId
 from daa_node.rounds.plan import Plan, make_plan
 from tests.daa_node.rounds.test_plan import PARENT
 from tests.daa_node.rounds.test_terms import CONFIG, MEAN, NAMES, TRIMMED
@@ -70,3 +71,20 @@ def test_more_of_one_member_count_where_others_vouch_as_well() -> None:
     both, one = list(vouchers), list(vouchers)[:2]
     assert len(TRIMMED.terms(plan, [*voting, *both]).idle) == 0
     assert len(TRIMMED.terms(plan, [*voting, *one]).idle) == 1
+
+
+def test_whom_its_vouchers_number_leaves_out_is_another_one_each_round() -> None:
+    """By lot, or those whose names come late would train for nothing for ever."""
+    plan, voting, vouchers = vouched((8, 0, 0, 0))
+    counted = set[NodeId]()
+    for number in range(40):
+        of_round = replace(plan, seed=Digest(bytes([number]) * 32))
+        counted |= {*vouchers} - TRIMMED.terms(of_round, [*voting, *vouchers]).idle
+    assert counted == {*vouchers}
+
+
+def test_trainers_that_count_nothing_make_no_set_of_too_few_members_enough() -> None:
+    plan, voting, vouchers = vouched((8, 0, 0, 0))
+    assert len(TRIMMED.terms(plan, [*voting[:2], *vouchers]).idle) == len(vouchers)
+    assert not TRIMMED.are_enough(plan, [*voting[:2], *vouchers])  # of two, one may lie
+    assert TRIMMED.are_enough(plan, [*voting[:3], *vouchers])
