@@ -26,6 +26,7 @@ from daa_node.agreement.enrolment_requests import (
     RESEND_S,
     EnrolmentRequests,
 )
+from daa_node.agreement.invitations import desk_of
 from daa_node.agreement.roll_requests import RollRequests
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
@@ -322,6 +323,22 @@ async def test_the_listing_says_who_is_drawn_for_the_round_that_comes_next() -> 
         listing = member.requests.listing()
         shown.append((listing["round"], listing["trainers"][0]["drawn"]))
     assert shown == [(2, True), (3, True)]  # it may contribute from round 3 on
+
+
+async def test_who_is_invited_is_vouched_for_once_and_back_once_it_idles() -> None:
+    member, made = Desk(MEMBERS[0]), await enrolled()
+    await desk_of(member.requests).let_in(made, TRAINER.peer_id)
+    asked, word = member.held.brought_by(NAMES[0])
+    assert (asked, word.request.action) == (made, Vouch(NAMES[0], made.request.id))
+    decided(member.validators, 1, asked, word)
+    member.held.follow(member.validators.now)
+    again = await enrolled()
+    await desk_of(member.requests).let_in(again, TRAINER.peer_id)  # it is in: nothing is asked
+    assert not member.held.brought_by(NAMES[0])
+    for round_number in range(2, 22):  # it is in no set
+        decided(member.validators, round_number)
+    await desk_of(member.requests).let_in(again, TRAINER.peer_id)
+    assert member.held.brought_by(NAMES[0]) == [again]
 
 
 async def _word_for(made: Enrolment) -> Enrolment:

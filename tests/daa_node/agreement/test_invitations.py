@@ -10,10 +10,11 @@ from daa_consensus.committee import Committee, Validator
 from daa_consensus.enrolment import Enroll, Enrolment, TrainerRequest, Vouch
 from daa_consensus.membership import Membership
 from daa_consensus.roll import Admission, Entry, Roll, RollRules
-from daa_dag.errors import NotCanonical
 from daa_dag.ids import ChainId, Digest, NodeId
 from daa_node.agreement import invite_book
 from daa_node.agreement.invitations import (
+    EXPIRES_S_MAX,
+    EXPIRES_S_MIN,
     GUESSES_BURST,
     LOOK_S,
     Invitations,
@@ -22,7 +23,7 @@ from daa_node.agreement.invitations import (
     decode_answer,
     encode_request,
 )
-from daa_node.agreement.invite_book import InviteBook, Refusal, decode_book, encode_book
+from daa_node.agreement.invite_book import Refusal
 from daa_node.errors import PeerFault, StorageFailed, Unavailable, UserError
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
@@ -68,6 +69,7 @@ class Desk:
         self.blamed: list[tuple[PeerId, str]] = []
         self.vouched: list[NodeId] = []
         self.full = False
+        self.busy: set[NodeId] = set()  # for whom no word is said now
         self.handlers: dict[str, Any] = {}
         self.made = self.started()
 
@@ -108,6 +110,8 @@ class Desk:
     async def vouch(self, name: NodeId) -> None:
         if self.full:
             raise UserError("it has not enrolled here")
+        if name in self.busy:
+            raise Unavailable("no place")
         self.vouched.append(name)
 
     async def token(self, uses: int = 1, expires_s: int = DAY_S) -> bytes:
@@ -203,6 +207,48 @@ async def test_who_came_is_vouched_for_again_until_it_is_in_over_a_start_of_the_
     assert await desk.bring(token, COMERS[0]) is Refusal.GONE
 
 
+async def test_who_has_come_with_an_invite_that_was_taken_back_is_vouched_for_no_more(
+    autojump_clock: object,
+) -> None:
+    desk = Desk()
+    await desk.bring(await desk.token(), COMERS[0])
+    desk.made = desk.started()  # the word that was said may be lost with the process
+    await desk.made.load()
+    (row,) = (await desk.made.listing({}))["invites"]
+    await desk.made.revoke({"id": row["id"]})
+    with trio.move_on_after(10 * LOOK_S):
+        await desk.made.run()
+    assert not desk.vouched
+
+
+async def test_a_disk_or_a_desk_that_fails_now_is_asked_again_at_the_next_look(
+    autojump_clock: object,
+) -> None:
+    """Nobody's daemon ends for it."""
+    desk = Desk()
+    token = await desk.token(uses=2)
+    for keys in COMERS[:2]:
+        await desk.bring(token, keys)
+    desk.made = desk.started()
+    await desk.made.load()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.made.run)
+        desk.busy.add(COMERS[0].node_id)
+        desk.enter(COMERS[3])
+        await trio.sleep(2 * LOOK_S)
+        assert desk.vouched == [COMERS[1].node_id]
+        desk.busy.clear()
+        desk.enter(COMERS[1])
+        desk.disk.refuses.add("invites")
+        await trio.sleep(2 * LOOK_S)
+        desk.disk.refuses.clear()
+        await trio.sleep(2 * LOOK_S)
+        assert desk.vouched == [COMERS[1].node_id, COMERS[0].node_id]
+        nursery.cancel_scope.cancel()
+    desk.roll = Roll(desk.rules)  # and it was made to go
+    assert await desk.bring(token, COMERS[1]) is Refusal.GONE
+
+
 async def test_a_start_of_the_daemon_forgets_no_use_and_no_invite() -> None:
     desk = Desk()
     token = await desk.token()
@@ -221,6 +267,35 @@ async def test_a_use_is_on_disk_before_anything_is_offered() -> None:
     with pytest.raises(StorageFailed):
         await desk.bring(token, COMERS[0])
     assert not desk.offered
+
+
+async def test_a_use_that_the_disk_refuses_is_none() -> None:
+    desk = Desk()
+    token = await desk.token()
+    desk.disk.refuses.add("invites")
+    with pytest.raises(StorageFailed):
+        await desk.bring(token, COMERS[0])
+    with pytest.raises(StorageFailed):
+        await desk.token()
+    desk.disk.refuses.clear()
+    assert len((await desk.made.listing({}))["invites"]) == 1
+    assert await desk.bring(token, COMERS[1]) == WELCOME
+
+
+async def test_of_two_that_come_at_once_one_has_the_last_use(autojump_clock: object) -> None:
+    desk = Desk()
+    token = await desk.token()
+    desk.disk.slow_s["invites"] = 1.0
+    answers: list[Prospect | Refusal] = []
+
+    async def come(keys: NodeKeys) -> None:
+        answers.append(await desk.bring(token, keys))
+
+    async with trio.open_nursery() as nursery:
+        for keys in COMERS[:2]:
+            nursery.start_soon(come, keys)
+    assert answers == [WELCOME, Refusal.USED_UP]
+    assert len(desk.offered) == 1
 
 
 async def test_the_token_is_nowhere_in_the_book() -> None:
@@ -304,6 +379,18 @@ async def test_who_cannot_be_let_in_is_told_why() -> None:
     assert not desk.offered
 
 
+async def test_the_invite_of_who_votes_no_more_lets_in_nobody_and_is_not_used_up() -> None:
+    desk = Desk()
+    token = await desk.token()
+    desk.keys = COMERS[3]  # as after it has left
+    desk.made = desk.started()
+    await desk.made.load()
+    assert await desk.bring(token) is Refusal.NO_MEMBER
+    assert await desk.bring(token, COMERS[0]) is Refusal.NO_MEMBER
+    assert not desk.offered
+    assert (await desk.made.listing({}))["invites"][0]["used_by"] == []
+
+
 async def test_where_nothing_can_be_passed_on_the_use_is_kept_for_who_came() -> None:
     desk = Desk()
     token = await desk.token()
@@ -348,6 +435,10 @@ async def test_only_a_validator_that_can_be_dialled_and_has_room_invites() -> No
         await Desk().token(uses=3)
     with pytest.raises(UserError, match="--uses 0"):
         await Desk().token(uses=0)
+    for expires_s in (EXPIRES_S_MIN - 1, EXPIRES_S_MAX + 1):
+        with pytest.raises(UserError, match="--expires: a minute to 366 days"):
+            await Desk().token(expires_s=expires_s)
+    assert await Desk().token(expires_s=EXPIRES_S_MAX)
 
 
 async def test_the_book_is_bounded_and_what_is_over_goes_first(
@@ -383,22 +474,6 @@ async def test_members_take_places_of_trainers_where_a_network_is_large() -> Non
     assert await desk.bring(token, COMERS[0]) == WELCOME
     desk.enter(COMERS[0])
     assert await desk.bring(token, COMERS[1]) is Refusal.FULL
-
-
-def test_who_never_came_is_not_coming() -> None:
-    lost = invite_book.Issued(
-        invite_book.digest_of_token(b"t" * 16), 2, 5, (), (COMERS[0].node_id,)
-    )
-    with pytest.raises(NotCanonical):
-        decode_book(encode_book(InviteBook((lost,))))
-
-
-def test_a_book_is_read_as_it_was_written() -> None:
-    one = invite_book.Issued(
-        invite_book.digest_of_token(b"t"), 2, 99, (NodeId(b"n" * 32),), (), True
-    )
-    book = InviteBook((one,))
-    assert decode_book(encode_book(book)) == book
 
 
 @pytest.mark.parametrize("body", [b"", encode_request(b"t" * 16, None)[:-1], b"\x80"])
