@@ -344,7 +344,9 @@ class Invitations:
         except (Unavailable, UserError) as failure:
             self._events.emit(INVITE_HELD_UP, node_id=subject, why=str(failure))
             return Refusal.NOT_NOW
-        self._promised[subject] = enrolment.request.expires_round
+        # no longer than our word counts, however far ahead the joiner's own request expires
+        lapses = enrolment_until(self._desk.next_round())
+        self._promised[subject] = min(enrolment.request.expires_round, lapses)
         return None
 
 

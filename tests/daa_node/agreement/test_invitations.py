@@ -135,9 +135,9 @@ class Desk:
 
 
 def enrolled(
-    keys: NodeKeys, chain: ChainId = CHAIN, signed_by: NodeKeys | None = None
+    keys: NodeKeys, chain: ChainId = CHAIN, signed_by: NodeKeys | None = None, expires: int = 70
 ) -> Enrolment:
-    request = TrainerRequest(Enroll(keys.node_id, MemberKeys.of(keys).encode()), 70)
+    request = TrainerRequest(Enroll(keys.node_id, MemberKeys.of(keys).encode()), expires)
     return Enrolment(request, envelope.sign(request.statement(chain), signed_by or keys).signature)
 
 
@@ -354,6 +354,15 @@ async def test_a_voucher_over_its_quota_lets_in_nobody_more_also_before_the_chai
     desk.roll = Roll(desk.rules)
     desk.round = 80  # what was promised has lapsed
     assert await desk.bring(second, COMERS[1]) == replace(WELCOME, next_round=80)
+
+
+async def test_no_joiner_holds_a_promised_place_for_longer_than_the_word_for_it_counts() -> None:
+    desk = Desk(RollRules(Admission.VOUCHED, per_voucher=1))
+    first, second = await desk.token(), await desk.token()
+    far_ahead = enrolled(COMERS[0], expires=10**6)
+    assert await desk.hand_in(first, COMERS[0], far_ahead) == WELCOME
+    desk.round += 1000
+    assert await desk.bring(second, COMERS[1]) == replace(WELCOME, next_round=1010)
 
 
 async def test_a_place_that_is_promised_is_counted_once_and_is_its_holders() -> None:
