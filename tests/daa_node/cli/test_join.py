@@ -1,6 +1,6 @@
 """`join` comes in with an invite, or says in one sentence why not, and keeps nothing then."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +14,12 @@ from daa_consensus.roll import Admission, Entry, Roll, RollRules
 from daa_dag.ids import ChainId, NodeId, VertexId
 from daa_node import genesis
 from daa_node.adapters.disk_blob_store import DiskBlobStore
-from daa_node.agreement.invitations import Invitations, RollDesk
+from daa_node.agreement.invitations import Invitations, Prospect, RollDesk
 from daa_node.agreement.withdrawal import Withdrawal
 from daa_node.cli import identity, join
 from daa_node.cli.data_directory import DataDirectory
-from daa_node.cli.join import Hands, Wanted
+from daa_node.cli.join import Found, Hands, Wanted
+from daa_node.cli.join_home import Home
 from daa_node.cli.speed import Speed
 from daa_node.cli.starting import has_retired
 from daa_node.cli.trusted import read_trusted
@@ -132,6 +133,7 @@ class Person:
     fails: str = ""  # what a disk that fills up says
     worker_says: str = ""  # what it is told by a worker that does not train
     data_bytes: int = 0  # what a worker has made of the data
+    meanwhile: Callable[[], object] = lambda: None  # while the machine is measured
 
     async def joins(self, text: str, trust: str | None = None) -> str:
         """What it is told is wrong; empty if nothing is."""
@@ -149,6 +151,7 @@ class Person:
         return ""
 
     def _measured(self) -> Speed:
+        self.meanwhile()
         if self.worker_says:
             raise UserError(self.worker_says)
         return replace(SPEED, data_bytes=self.data_bytes)
@@ -201,6 +204,41 @@ async def test_what_a_round_brings_is_told_of_all_who_are_there_now(
         inviter.roll = replace(inviter.roll, entries=entries)
         assert await person.joins(await inviter.invite()) == ""
     assert "updates of 10 others" in capsys.readouterr().out
+
+
+async def test_who_is_on_the_roll_already_is_none_of_the_others(
+    person: Person, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with inviting(per_voucher=9) as inviter:
+        text = await inviter.invite()
+        assert await person.joins(text) == ""
+        me = identity.open_node(person.root).keys.node_id
+        entry = Entry(me, b"k", inviter.node.keys.node_id, 3, 0, 2)
+        inviter.roll = replace(inviter.roll, entries=(entry,))
+        assert await person.joins(text) == ""
+    assert capsys.readouterr().out.count("updates of 4 others") == 2
+
+
+async def test_keys_that_are_kept_nowhere_use_up_no_invite(person: Person) -> None:
+    person.meanwhile = lambda: person.root.write_text("mine")
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        assert "is a file" in await person.joins(text)
+        assert not inviter.offered
+        assert not person.ran
+        person.root.unlink()
+        person.meanwhile = lambda: None
+        assert await person.joins(text) == ""
+
+
+async def test_where_a_daemon_runs_nobody_is_asked(person: Person) -> None:
+    identity.create_node(person.root, "")
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        with DataDirectory(person.root).locked():
+            assert "a daemon is already running" in await person.joins(text)
+        assert not inviter.node.directory.standings()
+        assert await person.joins(text) == ""
 
 
 async def test_a_disk_that_fills_up_later_is_named_and_the_same_line_goes_on(
@@ -348,6 +386,20 @@ async def test_nobody_but_the_inviter_gets_the_token(person: Person) -> None:
         other = Invite(right.chain_id, FOUNDERS[1], right.token, right.addresses)
         said = await refused(person, inviter, encode_invite(other))
     assert "is another node than the one that invites you" in said
+
+
+async def test_who_has_taken_the_inviters_place_since_the_look_gets_no_token_either(
+    person: Person,
+) -> None:
+    """A machine is measured and a person thinks: by then another node may answer there."""
+    async with inviting() as inviter:
+        right = decode_invite(await inviter.invite())
+        other = replace(right, inviter=FOUNDERS[1])
+        found = Found(MADE, Prospect(301, 4, 0, known=False), right.dialled[0], None)
+        home = Home.at(person.root, "edge", other)
+        with pytest.raises(UserError, match="is another node than the one that invites you"):
+            await trio.to_thread.run_sync(join._come_in, other, found, home)
+        assert not inviter.offered
 
 
 async def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(person: Person) -> None:

@@ -10,12 +10,14 @@ import yaml
 from blake3 import blake3
 
 from daa_consensus.enrolment import Enroll
+from daa_dag.ids import VertexId
 from daa_node import config as node_config
 from daa_node import genesis
 from daa_node.cli import identity
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.host_needs import lacking
 from daa_node.cli.join_home import with_invite
+from daa_node.cli.trusted import read_trusted
 from daa_node.config import NodeConfig
 from daa_node.errors import UserError
 from daa_node.network.config import BOOTSTRAP_MAX
@@ -114,11 +116,12 @@ async def test_what_the_worker_finds_keeps_the_node_too(person: Person) -> None:
     person.worker_says = "this machine cannot train that network's job: the wrong corpus.txt"
     async with inviting() as inviter:
         text = await inviter.invite()
-        said = await person.joins(text)
+        said = await person.joins(text, "ab" * 32)
         assert person.worker_says in said
         assert f"its settings in {person.root}/config.yaml" in said
         assert identity.open_node(person.root).config.value.enroll
         assert not inviter.offered
+        assert read_trusted(person.root / "trusted") == {MADE.chain_id: VertexId(b"\xab" * 32)}
         person.worker_says = ""
         assert await person.joins(text) == ""
 
@@ -169,7 +172,7 @@ async def test_settings_that_are_written_in_another_way_are_left_alone(person: P
     config.write_text("{role: edge}")
     async with inviting() as inviter:
         said = await person.joins(await inviter.invite())
-        assert not inviter.offered
+        assert not inviter.node.directory.standings()  # nobody was asked
     assert config.read_text() == "{role: edge}"
     lines = said.partition("give the same line again:\n")[2]
     assert re.fullmatch(r"enroll: true\nnetwork:\n  bootstrap:\n  - 127.0.0.1:\d+", lines)
