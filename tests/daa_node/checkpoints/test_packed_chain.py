@@ -368,6 +368,7 @@ def test_a_disk_that_fails_while_packing_is_told_of_and_costs_nothing(
             tries += packing._left == packing._pause
         assert told == ["storage_failed"]
         assert 7 < tries < 12
+        assert packing._pause == PAUSE_ROUNDS_MAX
         room[0] = 2
         for _ in range(PAUSE_ROUNDS_MAX + 1):
             await packing.run()

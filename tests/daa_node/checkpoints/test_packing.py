@@ -10,6 +10,7 @@ from daa_dag.retention import Retention
 from daa_node.checkpoints import packing, thinning
 from daa_node.checkpoints.layout import CERTIFICATES, KINDS
 from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.errors import StorageFailed
 from daa_node.observability.events import EventLog
 from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, SNAPSHOT_EVERY, ChainMaker
 
@@ -117,3 +118,26 @@ def test_what_is_published_as_packing_ends_is_packed_with_the_next(
         assert await maker.chain.pack(KINDS, 1)
 
     trio.run(run)
+
+
+async def test_a_disk_that_fails_again_later_is_told_of_again_and_tried_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker, told = ChainMaker(tmp_path), list[str]()
+    await maker.open()
+    has_room = [False, False, True, False, False]
+
+    async def pack(_kinds: Sequence[str], _files_min: int, _apart: bool = False) -> int:
+        if not has_room.pop(0):
+            raise StorageFailed("no space left on device")
+        return 1
+
+    monkeypatch.setattr(maker.chain, "pack", pack)
+    log = EventLog(lambda: 0, lambda event: told.append(event["name"]))
+    packing_ = Snapshots(maker.chain, SNAPSHOT_EVERY, Retention(), log).packing
+    rounds = 0
+    while has_room:
+        await packing_.run()
+        rounds += 1
+    assert told == ["storage_failed", "data_packed", "storage_failed"]
+    assert rounds == 5 + 1 + 2 + 1  # one is let go by after a failure, and two after the next
