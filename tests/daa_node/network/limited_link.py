@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from daa_node.errors import StorageFailed
 from daa_node.network.config import NetworkConfig
 from daa_node.network.link_limits import DAY_NS, LinkLimits
 from daa_node.observability.events import DATA_BUDGET, Event, EventLog
@@ -13,11 +14,14 @@ class Records:
 
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
+        self.are_full = False
 
     async def get_record(self, kind: str, name: str) -> bytes | None:
         return self.held.get(f"{kind}/{name}")
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+        if self.are_full:
+            raise StorageFailed("no space left on device")
         self.held[f"{kind}/{name}"] = payload
 
 

@@ -5,8 +5,9 @@ from typing import cast
 import pytest
 import trio
 
+from daa_dag import canonical
 from daa_dag.chunking import CHUNK_BYTES_MAX
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import NotHeld, Unavailable
 from daa_node.network.answers import answer_of
 from daa_node.network.config import NetworkConfig
@@ -15,6 +16,8 @@ from daa_node.network.link_limits import (
     FIRST_SHARE,
     GB_BYTES,
     LAST_SHARE,
+    LOOK_EVERY_S,
+    SAVE_EVERY_S,
     STRANGERS_SHARE,
     Budget,
 )
@@ -69,6 +72,23 @@ def test_an_upload_cap_holds_and_is_taken_over_while_it_runs() -> None:
         assert trio.current_time() - began_s < LEAST_S / 4
 
     in_swarm(play, receivers=2, chunk_s=0.0)
+
+
+def test_another_cap_holds_from_the_next_byte_on_for_all_that_leaves() -> None:
+    """Slower, quicker, or none: by nobody's fetch but what waits for the cap itself."""
+
+    async def play(world: World) -> None:
+        link, size_bytes = Link(upload_mbit_s=8.0), 2_000_000
+        for mbit_s in (8.0, 2.0, 80.0, None):
+            link.settings = NetworkConfig(upload_mbit_s=mbit_s)
+            for take, share in ((link.limits.up.take, 1.0), (link.limits.up.take_first, 0.5)):
+                began_s = trio.current_time()
+                await take(size_bytes)
+                least_s = 0.0 if mbit_s is None else size_bytes / (share * mbit_s * 1e6 / 8)
+                took_s = trio.current_time() - began_s
+                assert least_s - BURST_S - 0.001 < took_s < least_s + 0.001
+
+    in_swarm(play, receivers=0)
 
 
 def test_a_node_behind_a_low_cap_is_not_taken_for_a_dead_one() -> None:
@@ -301,6 +321,72 @@ def test_a_restart_gives_nothing_back_and_a_new_day_does() -> None:
         later.limits._day = later.day = before.day + 1
         await later.limits.load()
         assert later.limits.spent_bytes == 0
+
+    in_swarm(play, receivers=0)
+
+
+def test_a_crash_gives_back_half_a_minute_and_a_full_disk_no_more_once_it_has_room() -> None:
+    async def play(world: World) -> None:
+        link = Link(data_gb_a_day=1.0)
+
+        async def known_after_a_crash() -> int:
+            after = Link(link.records, data_gb_a_day=1.0)
+            await after.limits.load()
+            return after.limits.spent_bytes
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.limits.run)
+            link.limits.count(300)
+            await trio.sleep(SAVE_EVERY_S + 1)
+            assert await known_after_a_crash() == 300
+            link.limits.count(500)
+            link.records.are_full = True
+            await trio.sleep(SAVE_EVERY_S)
+            assert await known_after_a_crash() == 300
+            link.records.are_full = False
+            await trio.sleep(SAVE_EVERY_S)
+            assert await known_after_a_crash() == 800
+            assert [event["name"] for event in link.told] == ["storage_failed"]
+            link.day += 1
+            link.limits.count(7)
+            await trio.sleep(SAVE_EVERY_S)
+            assert link.records.held["link/day"] == canonical.encode([link.day, 7])
+            nursery.cancel_scope.cancel()
+
+    in_swarm(play, receivers=0)
+
+
+def test_our_last_contributions_leave_as_long_as_any_may() -> None:
+    """Others may still want those of the rounds before: a set is not final at once."""
+
+    async def play(world: World) -> None:
+        limits = Link(data_gb_a_day=1.0).limits
+        limits.count(int(GB_BYTES * (1 - LAST_SHARE)))
+        assert limits.budget is Budget.SAVING
+        roots = [BlobRoot(bytes([number]) * 32) for number in range(5)]
+        for root in roots:
+            limits.note_own(root)
+        assert [limits.may_serve(KIND, root) for root in roots] == [False, True, True, True, True]
+
+    in_swarm(play, receivers=0)
+
+
+def test_who_looks_at_events_alone_sees_why_nothing_is_fetched() -> None:
+    """Also after a restart, and where the operator has made the budget smaller."""
+
+    async def play(world: World) -> None:
+        before = Link(data_gb_a_day=1.0)
+        before.limits.count(GB_BYTES)
+        await before.limits.save()
+        after = Link(before.records, data_gb_a_day=1.0)
+        await after.limits.load()
+        assert after.budgets_told == ["spent"]
+        lowered = Link(data_gb_a_day=1.0)
+        lowered.limits.count(GB_BYTES // 2)
+        lowered.settings = NetworkConfig(data_gb_a_day=0.4)
+        with trio.move_on_after(LOOK_EVERY_S):
+            await lowered.limits.until_may_fetch()
+        assert lowered.budgets_told == ["spent"]
 
     in_swarm(play, receivers=0)
 
