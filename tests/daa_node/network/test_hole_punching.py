@@ -25,6 +25,7 @@ class World:
         self.here = list(here)
         self.asked: list[tuple[float, PeerId]] = []
         self.failing: dict[PeerId, Exception] = {}
+        self.never_ends: set[PeerId] = set()
         self.punched: set[PeerId] = set()
         self.members: set[PeerId] = set()
         self.blamed: list[PeerId] = []
@@ -48,6 +49,8 @@ class World:
         self.asked.append((trio.current_time(), peer_id))
         if peer_id in self.failing:
             raise self.failing[peer_id]
+        if peer_id in self.never_ends:
+            await trio.sleep_forever()
         self.punched.add(peer_id)
 
     def is_punched(self, peer_id: PeerId) -> bool:
@@ -108,6 +111,20 @@ async def test_who_talks_nonsense_is_blamed_and_who_never_ends_holds_up_nobody_f
     await world.live(WAITS_S[0])
     assert world.blamed == [AFTER]
     assert LATER in world.punched
+
+
+async def test_who_has_gone_is_asked_for_nothing_and_who_never_ends_has_failed(
+    autojump_clock: object,
+) -> None:
+    world = World(AFTER, LATER)
+    world.failing[AFTER] = Unavailable("another port each time")
+    world.never_ends.add(LATER)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.live, 10 * WAITS_S[0])
+        await trio.sleep(WAITS_S[0] - 1)
+        world.here.remove(AFTER)
+    assert [peer for _, peer in world.asked].count(AFTER) == 1
+    assert "no end within 60 s" in world.punching.why_none(LATER)
 
 
 async def test_members_come_before_strangers_that_came_first(autojump_clock: object) -> None:

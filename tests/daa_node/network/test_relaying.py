@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.identity.record import Role
+from daa_node.identity.record import ADDRESSES_MAX, Role
 from daa_node.network import relaying
 from daa_node.network.directory import Directory
 from daa_node.network.discovery import OwnRecord
@@ -218,6 +218,62 @@ async def test_a_relay_that_promises_a_moment_or_renews_nothing_keeps_no_other_a
     await world.live(5)
     assert world.asked.count(relays[0]) == 2
     assert world.relaying.standing()["relays"] == relays
+
+
+async def test_members_are_asked_before_strangers_and_who_is_banned_is_not(
+    autojump_clock: object,
+) -> None:
+    """Else names that are made to come first would have all reservations of a node."""
+    world = World()
+    relays = sorted(world.add(number, CAPABILITY) for number in range(4))
+    names = {keys.peer_id: keys.node_id for keys in KEYS}
+    world.directory.enlist({names[relays[3]]: relays[3]})
+    while not world.directory.banned_for_s(relays[0]):
+        world.directory.blame(relays[0], PeerFault("relay-malformed", ""))
+    assert "is banned here" in world.relaying.standing()["why"]
+    await world.live(20)
+    assert world.asked == [relays[3], relays[1]]
+
+
+async def test_others_look_up_no_name_where_a_relay_has_a_number(autojump_clock: object) -> None:
+    world = World()
+    addresses = [
+        Address(f"/{host}/tcp/4001/p2p/{KEYS[0].peer_id}")
+        for host in ("dns/node.example", "ip4/198.51.100.1")
+    ]
+    world.directory.enlist({KEYS[0].node_id: KEYS[0].peer_id})
+    record = OwnRecord(KEYS[0], lambda: addresses, Role.CLOUD, (CAPABILITY,), WallClock())
+    world.directory.learn(record.current())
+    world.here.append(KEYS[0].peer_id)
+    await world.live(20)
+    assert world.relaying.told() == [f"{addresses[1]}/p2p-circuit/p2p/we"]
+
+
+async def test_our_record_has_room_for_every_way_through_a_relay(autojump_clock: object) -> None:
+    """One with more addresses than a record may have is refused by all who are told it."""
+    world = World()
+    world.own = [Address(f"/ip4/203.0.113.9/tcp/{4001 + at}/p2p/we") for at in range(ADDRESSES_MAX)]
+    world.is_unsure = True
+    for number in range(2):
+        world.add(number, CAPABILITY)
+    await world.live(relaying.UNSURE_S + 5)
+    told = world.relaying.told()
+    assert len(told) == ADDRESSES_MAX
+    assert told[:-2] == world.own[:-2]
+    assert all("p2p-circuit" in address for address in told[-2:])
+
+
+async def test_a_relay_that_tells_anothers_address_as_its_own_is_not_asked(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    other = Address(f"/ip4/198.51.100.1/tcp/4001/p2p/{KEYS[1].peer_id}")
+    record = OwnRecord(KEYS[0], lambda: [other], Role.CLOUD, (CAPABILITY,), WallClock())
+    world.directory.learn(record.current())
+    world.here.append(KEYS[0].peer_id)
+    await world.live(20)
+    assert not world.asked
+    assert "tells no address that others would dial" in world.relaying.standing()["why"]
 
 
 async def test_no_relay_is_one_that_cannot_be_dialled_itself(autojump_clock: object) -> None:
