@@ -53,6 +53,8 @@ class World:
     ) -> None:
         self.faults: list[str] = []
         self.gone: set[PeerId] = set()
+        self.mute: set[PeerId] = set()  # who are called and do not answer
+        self.hung_up: list[PeerId] = []  # on whom the desk has closed its stream then
         self._nursery = nursery
         self.desk = RelayDesk(
             self._open,
@@ -66,13 +68,17 @@ class World:
     async def _open(self, peer_id: PeerId, protocol: str) -> ByteStream:
         assert protocol == protocols.RELAYED
         ours, theirs = wires(peer_id)
-        self._nursery.start_soon(self._called, theirs)
+        self._nursery.start_soon(self._called, theirs, peer_id)
         return ours
 
-    async def _called(self, wire: Wire) -> None:
+    async def _called(self, wire: Wire, peer_id: PeerId) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             word, _ = relay_messages.wish_of(await read_message(wire, 512))
             assert word == "from"
+            if peer_id in self.mute:
+                assert not await wire.receive_some(1)
+                self.hung_up.append(peer_id)
+                return
             await write_message(wire, relay_messages.granted())
             while piece := await wire.receive_some(1 << 16):
                 await wire.send_all(piece)
@@ -221,6 +227,73 @@ async def test_who_has_gone_has_no_reservation(autojump_clock: object) -> None:
             name = PeerId(f"guest {number}")
             await world.asked(name, relay_messages.reserve())
             world.gone.add(name)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_reservation_ends_with_its_time_unless_it_is_asked_for_again(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.asked(CALLED, relay_messages.reserve())
+        await trio.sleep(relay_desk.RESERVED_S - 1)
+        await world.asked(CALLER, relay_messages.connect(CALLED))
+        await world.asked(CALLED, relay_messages.reserve())
+        await trio.sleep(relay_desk.RESERVED_S - 1)
+        await world.asked(CALLER, relay_messages.connect(CALLED))
+        await trio.sleep(1)
+        with pytest.raises(Unavailable, match="no reservation here"):
+            await world.asked(CALLER, relay_messages.connect(CALLED))
+        nursery.cancel_scope.cancel()
+
+
+async def test_reservations_that_are_over_keep_nobody_out(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        for late in (False, True):
+            for number in range(relay_desk.GUESTS_RESERVATIONS_MAX):
+                name = PeerId(f"guest {number} {late}")
+                await world.asked(name, relay_messages.reserve())
+            await trio.sleep(relay_desk.RESERVED_S)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_called_peer_that_says_nothing_holds_no_circuit_and_its_stream_ends(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        world.mute.add(CALLED)
+        await world.asked(CALLED, relay_messages.reserve())
+        with (
+            trio.fail_after(relay_desk.WORDS_TIMEOUT_S + 1),
+            pytest.raises(Unavailable, match="does not answer"),
+        ):
+            await world.asked(CALLER, relay_messages.connect(CALLED))
+        assert world.desk.circuits == 0
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.hung_up == [CALLED]
+        nursery.cancel_scope.cancel()
+
+
+async def test_all_circuits_together_are_bounded(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_desk, "CIRCUITS_MAX", 2)
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.asked(CALLED, relay_messages.reserve())
+        wires = [
+            (await world.asked(PeerId(f"member {number}"), relay_messages.connect(CALLED)))[0]
+            for number in range(2)
+        ]
+        assert world.desk.joins(PeerId("member 0"), CALLED)
+        with pytest.raises(Unavailable, match="busy: 2 circuits lead through this relay"):
+            await world.asked(CALLER, relay_messages.connect(CALLED))
+        await wires[0].aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        await world.asked(CALLER, relay_messages.connect(CALLED))
+        assert not world.desk.joins(PeerId("member 0"), CALLED)
         nursery.cancel_scope.cancel()
 
 
