@@ -376,3 +376,37 @@ def test_among_equals_the_order_is_the_caller_s_own() -> None:
         order += [ask.index for ask in asked]
         asked = asks(fetch.step(ChunkArrived(ALICE, order[-1], CHUNKS[order[-1]])))
     assert order == sorted(range(len(CHUNKS)), key=lambda index: b"%d" % -index)
+
+
+@pytest.mark.parametrize(
+    "gone", [[PeerLeft(ALICE), PeerLeft(BOB)], [PeerGained(ALICE, None), PeerGained(BOB, None)]]
+)
+def test_who_has_left_or_come_to_have_all_makes_no_piece_common(gone: list[Event]) -> None:
+    """Piece 4 was in two hands that count no more, 5 is in one that does: 4 is the rarer."""
+    fetch = Fetch(BIG, range(6), place_of=lambda index: bytes([index]))
+    others = NodeId(b"carol"), NodeId(b"dave")
+    for piece, peer in enumerate((ALICE, BOB)):
+        assert asks(fetch.step(PeerJoined(peer, frozenset({piece, 4})))) == [Ask(peer, piece)]
+    assert asks(fetch.step(PeerJoined(others[0], frozenset({2, 5})))) == [Ask(others[0], 2)]
+    for event in gone:
+        fetch.step(event)
+    assert asks(fetch.step(PeerJoined(others[1], frozenset({4, 5})))) == [Ask(others[1], 4)]
+
+
+def test_a_holder_that_offers_nothing_is_asked_once_it_gives_all() -> None:
+    fetch = fetch_of()
+    assert asks(fetch.step(PeerJoined(ALICE, frozenset(), spreads=True))) == []
+    assert len(asks(fetch.step(PeerGained(ALICE, None)))) == len(CHUNKS)
+
+
+def test_who_lagged_owes_little_until_it_shows_that_it_is_quicker() -> None:
+    payloads = [b"%08d" % index * (CHUNK_BYTES_MAX // 8) for index in range(START_CHUNKS + 4)]
+    manifest = manifest_of(b"".join(payloads), [CHUNK_BYTES_MAX] * len(payloads))
+    fetch = fetch_of(manifest)
+    assert len(asks(fetch.step(PeerJoined(ALICE)))) == START_CHUNKS
+    fetch.step(PeerLagging(ALICE))
+    anew = [
+        len(asks(fetch.step(ChunkArrived(ALICE, index, payloads[index]))))
+        for index in range(START_CHUNKS)
+    ]
+    assert anew == [0, 0, 0, 1, 2, 1, 0, 0]
