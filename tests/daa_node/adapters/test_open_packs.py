@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
@@ -191,3 +192,73 @@ def test_what_lies_beside_the_last_find_is_looked_for_in_one_pack(
     assert records <= len(looks) <= records + MERGED * (MERGED + 1)
     assert store.packs.merge() == MERGED  # the likely one is part of another now
     assert_holds(store, {key: payload for made in groups for key, payload in made.items()})
+
+
+def open_in(store: BlobDirectory) -> list[str]:
+    """The packs that this process holds open, as the kernel names them."""
+    links = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            links.append(os.readlink(entry))
+    return [link for link in links if link.startswith(str(store.records.root / "packs"))]
+
+
+def test_packs_that_are_gone_take_no_room_of_a_disk(store: BlobDirectory) -> None:
+    """A file that has no name and is held open takes as much as before."""
+    made = merged_away(store)
+    assert_holds(store, made)
+    assert store.packs.merge() == MERGED
+    assert_holds(store, made)
+    assert len(open_in(store)) == 1
+    assert not any(link.endswith("(deleted)") for link in open_in(store))
+
+
+def test_of_many_packs_few_are_open(store: BlobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_packs, "FILES_OPEN_MAX", 3)
+    made = merged_away(store)
+    again = BlobDirectory(store.records.root)
+    for _ in range(2):
+        for kind, name in made:
+            assert again.get_record(kind, name) == made[kind, name]
+    assert len(open_in(store)) <= 2 * 3  # of both
+
+
+def test_where_a_file_and_a_pack_differ_both_stay(store: BlobDirectory) -> None:
+    """One of them is damaged: whoever looks through the chain finds out which, and says so."""
+    made = fill(store, 0, 4)
+    store.packs.pack(KINDS, 1)
+    name = next(name for kind, name in made if kind == "blocks")
+    store.records.put_record("blocks", name, b"rotten", durable=False)
+    fill(store, 4, 1)
+    assert store.packs.pack(KINDS, 1) == 1
+    loose = store.records.record_path("blocks", name)
+    assert loose.read_bytes() == b"rotten"
+    loose.unlink()
+    assert store.get_record("blocks", name) == made["blocks", name]
+
+
+def test_a_pack_that_could_not_be_removed_brings_nothing_back_after_a_crash(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each later pack names it: the one that replaced it may be part of another by then."""
+    made = merged_away(store)
+    (kind, name), payload = next(iter(made.items()))
+    stays = next(path for path in packs_in(store) if payload in path.read_bytes())
+    unlink = os.unlink
+
+    def refused(path: Path) -> None:
+        if Path(path) == stays:
+            raise OSError(errno.EIO, "Input/output error")
+        unlink(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refused)
+        store.delete_record(kind, name)
+        del made[kind, name]
+        for change in (lambda: store.settle([kind]), store.packs.merge):
+            with pytest.raises(StorageFailed):
+                change()
+    assert stays in packs_in(store)
+    again = BlobDirectory(store.records.root)  # the process was killed there
+    assert_holds(again, made)
+    assert len(packs_in(store)) == 1

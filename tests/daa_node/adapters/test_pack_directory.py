@@ -166,6 +166,7 @@ def test_what_was_deleted_and_came_again_is_packed_again(store: BlobDirectory) -
         store.delete_record(kind, name)
     assert fill(store, 0, 4) == made
     store.packs.pack(KINDS, 1)
+    assert not loose_in(store)
     assert_holds(store, made)
     store.settle(KINDS)
     assert_holds(BlobDirectory(store.records.root), made)
