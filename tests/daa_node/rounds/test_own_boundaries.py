@@ -1,7 +1,7 @@
 """Own boundaries stay as long as somebody may ask for them, and no longer."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -65,9 +65,11 @@ class Bench:
                 payload = content(number, index)
                 await put_blob(self.maker.work, BOUNDARIES, manifest(number, index), payload)
 
-    async def kept(self, merged_round: int, resolved_round: int = ROUNDS) -> set[BlobRoot]:
+    async def kept(
+        self, merged_round: int, resolved_round: int = ROUNDS, disputed: Set[BlobRoot] = frozenset()
+    ) -> set[BlobRoot]:
         merged = self.vertices.get(merged_round)
-        await self.tidier.tidy(self.maker.newest, resolved_round, merged, set())
+        await self.tidier.tidy(self.maker.newest, resolved_round, merged, disputed)
         return set(await self.maker.work.blob_roots(BOUNDARIES))
 
 
@@ -92,6 +94,20 @@ def test_those_of_the_newest_merged_contribution_are_kept_however_old_it_is(
         later = ROUNDS + 20  # all of them aborted
         assert await bench.kept(merged_round=2, resolved_round=later) == roots_of(2)
         assert await bench.kept(merged_round=2, resolved_round=later + 1) == roots_of(2)
+
+    trio.run(run)
+
+
+def test_those_that_a_dispute_is_about_are_kept_as_long_as_it_lasts(tmp_path: Path) -> None:
+    """Without them an accused member could not show that it did what it said."""
+    bench = Bench(tmp_path)
+
+    async def run() -> None:
+        await bench.run()
+        newest = range(ROUNDS - ROUNDS_KEPT + 1, ROUNDS + 1)
+        disputed = {manifest(1, 0).root, manifest(1, 2).root}
+        assert await bench.kept(ROUNDS, disputed=disputed) == disputed | roots_of(*newest)
+        assert await bench.kept(ROUNDS) == roots_of(*newest)
 
     trio.run(run)
 

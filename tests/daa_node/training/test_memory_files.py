@@ -103,6 +103,16 @@ def test_a_crash_after_an_update_that_was_not_merged_leaves_the_one_before(tmp_p
     assert blob(again, 4, merged_round=1) == blob(alone, 4, merged_round=1)
 
 
+def test_what_a_crash_has_left_of_the_settled_one_is_not_trained_on_from(tmp_path: Path) -> None:
+    """Nothing was merged yet, so no round tells that it is another's."""
+    alone, one = core(tmp_path), saved_after_one(tmp_path)
+    train(alone, 1)
+    settled = one.inner_state().settled.file
+    assert settled is not None
+    settled.write_bytes(np.ones(settled.stat().st_size // 4, np.float32).tobytes())
+    assert blob(restarted(tmp_path), 2) == blob(alone, 2)
+
+
 def test_where_both_are_damaged_all_is_lost_and_forgotten(tmp_path: Path) -> None:
     saved_after_one(tmp_path)
     for name in ("memory-0", "memory-1"):

@@ -9,6 +9,7 @@ import pytest
 
 from daa_node.errors import UserError
 from daa_node.training.data_config import DataConfig
+from daa_node.training.datasets import files
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import (
     LOCK,
@@ -162,3 +163,12 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path)
             digest_of_content(tmp_path / name)
     with pytest.raises(UserError, match="Is a directory"):
         open_wanted(Wanted(tmp_path, None, "data.path"), tmp_path / "cache")
+
+
+def test_a_file_that_unpacks_to_more_than_a_cache_may_hold_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "UNPACKED_BYTES_MAX", len(TEXT) - 1)
+    with pytest.raises(UserError, match=f"unpacks to more than {len(TEXT) - 1} bytes"):
+        open_wanted(packed(tmp_path), tmp_path / "cache")
+    assert not names(tmp_path / "cache")
