@@ -1,5 +1,6 @@
 """A host's bound on its history: what goes first, what never goes, and what is said of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -400,6 +401,13 @@ def test_a_disk_that_fails_is_told_of_once_and_tried_again_later(
             await host.snapshots.quota.look()
         assert host.names().count("storage_failed") == 1
         assert tries == 2
+        looks, bound = host.snapshots.quota, [10**9]
+        looks.bytes_max_now = lambda: bound[0]
+        await looks.look()  # there is nothing to let go of
+        bound[0] = 2**14
+        await looks.look()
+        assert host.names().count("storage_failed") == 2
+        assert tries == 3
 
     trio.run(run)
 
@@ -435,3 +443,17 @@ def test_the_floor_is_the_oldest_snapshot_that_frees_enough() -> None:
     assert floor_for(1, deltas, {0: 10}, [0]) is None
     assert below(8, deltas, snapshots) == Prunable(tuple(range(1, 9)), ())
     assert below(16, deltas, snapshots) == Prunable(tuple(range(1, 17)), (8,))
+
+
+def test_room_for_what_nobody_here_needs_is_reckoned_with_a_rounds_own(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path, 2)
+
+    async def run() -> None:
+        await maker.open()
+        looks = Host(maker, 1).snapshots.quota
+        looks.standing = replace(looks.standing, chain_bytes=500, work_bytes=300)
+        looks.retention = Retention(None, bytes_max=1000)
+        assert looks.room_for(99)
+        assert not looks.room_for(100)  # nine tenths are near the bound
+
+    trio.run(run)
