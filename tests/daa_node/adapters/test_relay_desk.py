@@ -220,6 +220,23 @@ async def test_who_dials_again_and_again_is_told_to_ask_later(autojump_clock: ob
         nursery.cancel_scope.cancel()
 
 
+async def test_who_dials_too_often_is_not_forgotten_however_many_others_dial(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_desk, "MEMBERS_KEPT_MAX", 1)
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.asked(CALLED, relay_messages.reserve())
+        for _ in range(int(relay_desk.CONNECTS_BURST)):
+            wire, _ = await world.asked(CALLER, relay_messages.connect(CALLED))
+            await wire.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+        await world.asked(PeerId("member b"), relay_messages.connect(CALLED))
+        with pytest.raises(Unavailable, match="asked too often"):
+            await world.asked(CALLER, relay_messages.connect(CALLED))
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_has_gone_has_no_reservation(autojump_clock: object) -> None:
     async with trio.open_nursery() as nursery:
         world = World(nursery)
