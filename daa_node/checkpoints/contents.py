@@ -26,7 +26,15 @@ from daa_consensus.votes import Certificate, Kind
 from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
 from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
-from daa_dag.ids import BlobRoot, BlockId, ChainId, NodeId, VertexId, digest_of
+from daa_dag.ids import (
+    BlobRoot,
+    BlockId,
+    ChainId,
+    NodeId,
+    ValidatorSetRoot,
+    VertexId,
+    digest_of,
+)
 from daa_node.checkpoints.files import ChainReader, Listing
 from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, CHUNKS, MANIFESTS, VERTICES
 from daa_node.checkpoints.plain_files import Problem, Unreadable
@@ -272,8 +280,7 @@ def _lead_on(
         validators.follow(path)
         if validators.now.epoch == epoch:
             break
-        ends = [b for b in path if isinstance(b.payload, ResultPayload | AbortPayload)]
-        closing = [b for b in ends if b.height % validators.epoch_rounds == 0]
+        closing = [b for b in path if _ends_epoch(b, validators.epoch_rounds)]
         below = closing[-1].id  # the next epoch stands on it, whatever proof lies above
     return validators
 
@@ -285,29 +292,42 @@ def _proved_path(
     below: BlockId,
     verify: _Verify,
 ) -> list[Block]:
-    """The blocks above `below` that the furthest finalization of this epoch makes final."""
-    for certificate in _candidates(finals, validators.now.epoch):
+    """The blocks above `below` that this epoch's committee makes final: to its end, or furthest."""
+    furthest: list[Block] = []
+    for certificate in _candidates(finals, validators.now.epoch, validators.now.committee.root):
         path: list[Block] = []
         value = certificate.statement.value
         block = blocks.get(BlockId(value)) if isinstance(value, bytes) else None
         while block is not None and block.id != below:
             path.append(block)
             block = blocks.get(block.parent_id)
-        if block is None:
+        ends = any(_ends_epoch(b, validators.epoch_rounds) for b in path)
+        if block is None or (furthest and not ends):
             continue
         try:
             verify(certificate, validators)
         except (Unreadable, DagError, ConsensusError, PeerFault):
             continue  # named when all certificates are judged
-        return path[::-1]
-    return []
+        if ends:
+            return path[::-1]
+        furthest = path[::-1]
+    return furthest
 
 
-def _candidates(finals: Mapping[int, Sequence[Certificate]], epoch: int) -> Iterator[Certificate]:
+def _ends_epoch(block: Block, epoch_rounds: int) -> bool:
+    closes = isinstance(block.payload, ResultPayload | AbortPayload)
+    return closes and block.height % epoch_rounds == 0
+
+
+def _candidates(
+    finals: Mapping[int, Sequence[Certificate]], epoch: int, committee: ValidatorSetRoot
+) -> Iterator[Certificate]:
     """This epoch's own first; of a later epoch one counts that names the same committee."""
     yield from finals.get(epoch, ())
     for later in sorted((number for number in finals if number > epoch), reverse=True):
-        yield from finals[later]
+        for certificate in finals[later]:
+            if certificate.statement.domain.validator_set_root == committee:
+                yield certificate
 
 
 def _certified_thing(certificate: Certificate) -> bytes:

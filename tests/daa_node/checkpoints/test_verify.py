@@ -18,9 +18,10 @@ from daa_consensus.bft.messages import (
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.ids import ChainId, digest_of
 from daa_dag.retention import Retention
+from daa_node.checkpoints.contents import read_contents
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import NOTE, PUBLISHING, Group, encode_note
-from daa_node.checkpoints.plain_files import Unreadable
+from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import Anchor, verify_chain
 from daa_node.identity.keys import NodeKeys
@@ -355,6 +356,23 @@ def test_two_final_branches_are_named(chain: Path, whole: ChainMaker) -> None:
     path = chain / "certificates" / f"{rival.id.hex()}.final"
     path.write_bytes(encode_certificate(certificate))
     assert "two branches are final" in "; ".join(p.what for p in verify(chain).problems)
+
+
+def test_an_epoch_whose_own_proof_is_damaged_is_proved_by_the_next_one(tmp_path: Path) -> None:
+    """Else who votes in all epochs above it would not be known."""
+    chain = make_chain(tmp_path, 2 * EPOCH_ROUNDS + 1).chain_directory
+
+    def view_of(path: Path) -> int:
+        return decode_certificate(path.read_bytes(), FACTS.limits).statement.view
+
+    finals = sorted((chain / "certificates").glob("*.final"), key=view_of)
+    path, files = finals[EPOCH_ROUNDS - 1], ChainFiles(chain)
+    payload = path.read_bytes()
+    path.write_bytes(payload[:-1] + bytes([payload[-1] ^ 1]))
+    problems: list[Problem] = []
+    contents = read_contents(files, files.listing(), FACTS, problems)
+    assert [problem.where for problem in problems] == [f"certificates/{path.name}"]
+    assert contents.validators.now.epoch == 2
 
 
 # What is no damage
