@@ -207,9 +207,12 @@ class Judge:
         """`asked`: keys of whoever asked to be let in below what was read."""
         self._facts = facts
         self._listing = listing
-        self._contents = contents
+        self.contents = contents
         self._problems = problems
         self._closed_round = 0  # the newest that a final block closes
+        # Of what was judged below: whether each vertex stands on one that holds, and whether a
+        # write under way has ended the chain.
+        self.is_unbroken, self.has_ended = True, False
         self.placed: list[Vertex] = []
         self.promised: list[Outcome] = []
         self.light: dict[str, int] = {}  # see Certified
@@ -248,7 +251,7 @@ class Judge:
 
     def check_headers(self, genesis: Block) -> list[Outcome]:
         """How each round on the one final path above this block ended, oldest first."""
-        contents = self._contents
+        contents = self.contents
         certified = set()
         for block_id, certificate in contents.finals.items():
             name, statement = f"{CERTIFICATES}/{final_name(block_id)}", certificate.statement
@@ -277,17 +280,18 @@ class Judge:
 
     def check_results(self, first: Vertex, outcomes: list[Outcome]) -> list[Vertex]:
         """The vertices that hold, from this one up, as far as they stand on each other."""
-        contents, chain = self._contents, [first]
+        contents, chain = self.contents, [first]
         stored = [self._is_stored(outcome.result.vertex_id) for outcome in outcomes]
         newest_stored = max((at for at, is_stored in enumerate(stored) if is_stored), default=-1)
         self.promised = outcomes[newest_stored + 1 :]
         self.light = self._light(outcomes)
-        unbroken = True
         for outcome in outcomes:
             vertex_id = outcome.result.vertex_id
             vertex_name = f"{VERTICES}/{vertex_id.hex()}"
-            if outcome in self.promised and self._is_arriving(vertex_id):
-                break  # the daemon was in the middle of writing it, and will finish or undo that
+            # the daemon was in the middle of writing it, and will finish or undo that
+            self.has_ended |= outcome in self.promised and self._is_arriving(vertex_id)
+            if self.has_ended:
+                break
             block_name = f"{BLOCKS}/{outcome.block.id.hex()}"
             self._need(vertex_name, f"{block_name} makes it final")
             proof_name = f"{CERTIFICATES}/{exec_name(vertex_id)}"
@@ -295,18 +299,18 @@ class Judge:
                 self._need(proof_name, f"nothing certifies {vertex_name}")
             vertex = contents.vertices.get(vertex_id)
             if vertex is None:
-                unbroken = False
+                self.is_unbroken = False
                 continue
             self.placed.append(vertex)
             self.used.add(f"{DELTAS}/{vertex.delta_root.hex()}")
             executed = self._is_executed(vertex, outcome)
-            if not unbroken:
+            if not self.is_unbroken:
                 continue
             wrong = self._misfit(chain[-1], vertex, outcome)
             if wrong is not None:
                 self._wrong(vertex_name, wrong)
-            unbroken = executed and wrong is None
-            if unbroken:
+            self.is_unbroken = executed and wrong is None
+            if self.is_unbroken:
                 chain.append(vertex)
         return chain
 
@@ -348,7 +352,7 @@ class Judge:
             self._wrong(
                 f"{BLOCKS}/{outcome.block.id.hex()}", "names other roots than its vertex has"
             )
-        certificate = self._contents.execs.get(vertex.vertex_id)
+        certificate = self.contents.execs.get(vertex.vertex_id)
         name = f"{CERTIFICATES}/{exec_name(vertex.vertex_id)}"
         if certificate is None:
             return good and name in self.light  # else missing or damaged: named already
@@ -369,7 +373,7 @@ class Judge:
             return "cannot be placed: the block of its set is missing or damaged"
         payload = set_block.payload
         assert isinstance(payload, SetPayload)
-        validators = self._contents.validators
+        validators = self.contents.validators
         contributors = validators.contributors(payload.round)
         vouchers = validators.rolls.trainers(payload.round)
         committee = validators.committee(set_block.epoch)
@@ -399,7 +403,7 @@ class Judge:
         name was free is another matter: it may have been given away since. Raises PeerFault for a
         bad signature, ConsensusError for what has no such shape.
         """
-        validators, limits = self._contents.validators, self._facts.limits
+        validators, limits = self.contents.validators, self._facts.limits
         for encoded in payload.evidence:
             evidence = decode_evidence(encoded, limits)
             if evidence.is_late_for(payload.round):

@@ -1,6 +1,6 @@
 """Each file of a chain judged by itself: canonical bytes, its own name, every signature.
 
-What holds goes into Contents or States; what does not is a problem with the file's path. How the
+What holds goes into Contents; what does not is a problem with the file's path. How the
 things fit together is for `certified` and `verify` to judge.
 """
 
@@ -24,19 +24,10 @@ from daa_consensus.membership import Membership
 from daa_consensus.protocol_words import SPOKEN
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
-from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
-from daa_dag.ids import (
-    BlobRoot,
-    BlockId,
-    ChainId,
-    NodeId,
-    ValidatorSetRoot,
-    VertexId,
-    digest_of,
-)
+from daa_dag.ids import BlockId, ChainId, NodeId, ValidatorSetRoot, VertexId
 from daa_node.checkpoints.files import ChainReader, Listing
-from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, CHUNKS, MANIFESTS, VERTICES
+from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, VERTICES
 from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import StateRules
@@ -188,25 +179,23 @@ class _Judge:
 _Verify = Callable[[Certificate, Validators], None]
 
 
-@dataclass(frozen=True, slots=True)
-class States:
-    """Pieces of model states that hold by themselves."""
-
-    manifests: dict[BlobRoot, Manifest]
-    chunk_sizes: dict[str, int]  # bytes by hex digest
-
-
-def read_states(files: ChainReader, listing: Listing, problems: list[Problem]) -> States:
-    """Read and judge every listed manifest and chunk; deltas are read by the replay."""
-    reader = _Reader(files, listing, problems)
-    manifests = reader.each(
-        MANIFESTS, MANIFEST_BYTES_MAX, decode_manifest, lambda manifest: manifest.root.hex()
-    )
-    chunks = reader.each(CHUNKS, CHUNK_BYTES_MAX, bytes, lambda chunk: digest_of(chunk).hex())
-    return States(
-        {manifest.root: manifest for manifest in manifests},
-        {digest_of(chunk).hex(): len(chunk) for chunk in chunks},
-    )
+def judged_file(
+    files: ChainReader,
+    name: str,
+    size_bytes_max: int,
+    decode: Callable[[bytes], T],
+    name_of: Callable[[T], str],
+    again: bool = False,
+) -> T | Problem:
+    """What the file holds, if its bytes are good and it has their name."""
+    try:
+        thing = decode(files.read(name, size_bytes_max, again))
+    except Unreadable as fault:
+        return Problem(str(fault), name)
+    except (DagError, ConsensusError, PeerFault) as fault:
+        return Problem(f"is damaged or forged: {fault}", name)
+    own_name = f"{name.partition('/')[0]}/{name_of(thing)}"
+    return thing if own_name == name else Problem(f"holds what belongs in {own_name}", name)
 
 
 class _Reader:
@@ -226,18 +215,11 @@ class _Reader:
     ) -> Iterator[T]:
         """The things of this kind whose bytes are good and whose file has their name."""
         for name in self._listing.names(kind):
-            try:
-                thing = decode(self._files.read(name, size_bytes_max))
-            except Unreadable as fault:
-                self._problems.append(Problem(str(fault), name))
-            except (DagError, ConsensusError, PeerFault) as fault:
-                self._problems.append(Problem(f"is damaged or forged: {fault}", name))
+            found = judged_file(self._files, name, size_bytes_max, decode, name_of)
+            if isinstance(found, Problem):
+                self._problems.append(found)
             else:
-                own_name = f"{kind}/{name_of(thing)}"
-                if own_name == name:
-                    yield thing
-                else:
-                    self._problems.append(Problem(f"holds what belongs in {own_name}", name))
+                yield found
 
 
 def _vertex_name(vertex: Vertex) -> str:

@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from blake3 import blake3
+
 from daa_dag.errors import DagError
+from daa_node.checkpoints.chain_index import ChainIndex
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -28,8 +31,10 @@ from daa_node.checkpoints.layout import (
     decode_note,
     unsettled,
 )
+from daa_node.checkpoints.long_listing import LongListing
 from daa_node.checkpoints.packed_files import PackedFiles, Shelf
 from daa_node.checkpoints.plain_files import (
+    GONE,
     Gone,
     Problem,
     Unreadable,
@@ -65,6 +70,13 @@ class Listing:
     # Files that a pack holds as well: packing was cut off before it had deleted them.
     twice: frozenset[str] = frozenset()
     shelf: Shelf = Shelf((), (), 0)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.sizes
+
+    def each(self) -> Iterator[str]:
+        """Every name, once."""
+        yield from self.sizes
 
     def names(self, kind: str) -> list[str]:
         """`kind/name` of every file of this kind, sorted."""
@@ -107,39 +119,6 @@ class ChainFiles:
         self._shelf = before.shelf
         return before
 
-    def plain_names(self) -> Iterator[tuple[str, int]]:
-        """Each name with its bytes, one at a time; raises Unreadable if a listing had more to say.
-
-        Files that come twice, or are in between, do not look like a plain chain.
-        """
-        strange: list[Problem] = []
-        if self._note(strange) or strange:
-            raise Unreadable("is being written")
-        shelf = self._packs.shelf(self._pack_names(), strange)
-        for kind in (*KINDS, PACKS):
-            if kind != PACKS and (self.directory / kind).is_dir():
-                for item in os.scandir(self.directory / kind):
-                    if not item.is_file(follow_symlinks=False):
-                        raise Unreadable(f"has {kind}/{item.name}")
-                    yield f"{kind}/{item.name}", item.stat(follow_symlinks=False).st_size
-        entries = _entries(self.directory, "", strange)
-        folders = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
-        if strange or shelf.superseded or len(folders) < len(entries) or folders - {*KINDS, PACKS}:
-            raise Unreadable("has more than a chain")
-        self._shelf = shelf
-        for head in shelf.heads:
-            yield from self._packs.names_in(head)
-
-    @property
-    def packs_bytes(self) -> int:
-        """Of packs, as of the last listing."""
-        return self._shelf.size_bytes
-
-    def pack_faults(self) -> Iterator[Problem]:
-        """What is wrong with the bytes of packs, as of the last listing."""
-        for head in self._shelf.heads:
-            yield from self._packs.problems(head, self._on_bytes)
-
     def has(self, name: str) -> bool:
         """Whether there is such a file, or a record of that name. Raises Unreadable."""
         return self._is_there(self._shelf, name)
@@ -153,6 +132,17 @@ class ChainFiles:
         As of the last listing. Raises Unreadable.
         """
         return self._packs.count(self._shelf, kind, but)
+
+    def long_listing(self, index: ChainIndex) -> LongListing:
+        """The same of a chain of any length. Raises Unreadable."""
+        before = None
+        for _ in range(LISTINGS_MAX):
+            listing, seen = self._listed_long(index)
+            if seen == before:
+                break
+            before = seen
+        self._shelf = listing.shelf
+        return listing
 
     def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
         payload = self._read(name, size_bytes_max)
@@ -168,7 +158,7 @@ class ChainFiles:
         except Gone:
             yield self.read(name, size_bytes_max)  # what a pack holds is short
 
-    def pack_problems(self, listing: Listing) -> Iterator[Problem]:
+    def pack_problems(self, listing: Listing | LongListing) -> Iterator[Problem]:
         """What is wrong with packs as such, and with files that a pack holds as well."""
         yield from self._packs_judged(listing.shelf)
         for name in sorted(listing.twice):
@@ -218,23 +208,52 @@ class ChainFiles:
             if shelf == self._shelf:
                 break
             self._shelf = shelf
-        raise Gone("is missing")
+        raise Gone(GONE)
 
     def _pack_names(self) -> list[str]:
         folder = self.directory / PACKS
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
     def _listed(self, loose: Collection[str] | None) -> Listing:
-        sizes: dict[str, int] = {}
         strange: list[Problem] = []
         groups = self._note(strange)
         packs: list[str] = []
+        sizes = dict(self._loose(packs, strange, KINDS if loose is None else loose))
+        shelf = self._packs.shelf(sorted(packs), strange)
+        packed = self._packs.sizes(shelf, strange) if loose is None else {}
+        lasts = {group.names[-1] for group in groups if group.verb == "add" and loose is not None}
+        elsewhere = {name for name in lasts if self._is_there(shelf, name)}
+        listing = listing_of(packed | sizes, groups, strange, elsewhere)
+        return replace(listing, twice=frozenset(packed.keys() & sizes.keys()), shelf=shelf)
+
+    def _listed_long(self, index: ChainIndex) -> tuple[LongListing, object]:
+        """With what must be the same once more."""
+        strange: list[Problem] = []
+        groups = self._note(strange)
+        packs: list[str] = []
+        seen = blake3()
+        index.names.forget_loose()
+        for name, size_bytes in self._loose(packs, strange, KINDS):
+            seen.update(f"{name} {size_bytes}\n".encode())
+            if _is_fitting(name):
+                index.names.add_loose(name, size_bytes)
+            else:
+                strange.append(_misnamed(name))
+        shelf = self._packs.shelf(sorted(packs), strange)
+        listing = LongListing(self._packs, self._pack_names, shelf, index, tuple(strange))
+        listing.settle(groups)
+        return listing, (seen.digest(), groups, strange, shelf)
+
+    def _loose(
+        self, packs: list[str], strange: list[Problem], kinds: Collection[str]
+    ) -> Iterator[tuple[str, int]]:
+        """`kind/name` and bytes of each plain file, one at a time; packs by their names."""
         for entry in _entries(self.directory, "", strange):
             if entry.name not in (*KINDS, PACKS) or not entry.is_dir(follow_symlinks=False):
                 nature = nature_of(entry.stat(follow_symlinks=False))
                 strange.append(Problem(f"{nature} does not belong here", _shown(entry.name)))
                 continue
-            if loose is not None and entry.name not in (*loose, PACKS):
+            if entry.name not in (*kinds, PACKS):
                 continue
             for item in _entries(Path(entry.path), entry.name, strange):
                 name = f"{entry.name}/{item.name}"
@@ -248,13 +267,7 @@ class ChainFiles:
                 elif entry.name == PACKS:
                     packs.append(item.name)
                 else:
-                    sizes[name] = found.st_size
-        shelf = self._packs.shelf(packs, strange)
-        packed = self._packs.sizes(shelf, strange) if loose is None else {}
-        lasts = {group.names[-1] for group in groups if group.verb == "add" and loose is not None}
-        elsewhere = {name for name in lasts if self._is_there(shelf, name)}
-        listing = listing_of(packed | sizes, groups, strange, elsewhere)
-        return replace(listing, twice=frozenset(packed.keys() & sizes.keys()), shelf=shelf)
+                    yield name, found.st_size
 
     def _note(self, strange: list[Problem]) -> list[Group]:
         path = self.directory.parent / "work" / PUBLISHING / NOTE
@@ -281,16 +294,25 @@ def listing_of(
     """
     fitting = {}
     for name, size_bytes in sizes.items():
-        kind, _, rest = name.partition("/")
-        if kind in _NAMES and _NAMES[kind].fullmatch(rest):
+        if _is_fitting(name):
             fitting[name] = size_bytes
         else:
-            strange.append(Problem("no file of a chain has such a name", _shown(name)))
+            strange.append(_misnamed(name))
     there = {*fitting, *elsewhere} if elsewhere else fitting
     arriving, leaving = unsettled(groups, there)
     for name in leaving:
         fitting.pop(name, None)
     return Listing(fitting, tuple(strange), frozenset(arriving), frozenset(leaving))
+
+
+def _is_fitting(name: str) -> bool:
+    """Whether a file of a chain may have this `kind/name`."""
+    kind, _, rest = name.partition("/")
+    return kind in _NAMES and _NAMES[kind].fullmatch(rest) is not None
+
+
+def _misnamed(name: str) -> Problem:
+    return Problem("no file of a chain has such a name", _shown(name))
 
 
 def _shown(name: str) -> str:
@@ -312,10 +334,9 @@ def _damaged_note(fault: Exception) -> Problem:
     return Problem(f"the note of an unfinished write is damaged: {fault}", where)
 
 
-def _entries(directory: Path, name: str, strange: list[Problem]) -> list[os.DirEntry[str]]:
+def _entries(directory: Path, name: str, strange: list[Problem]) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            yield from entries
     except OSError as fault:
         strange.append(Problem(f"cannot be listed: {fault.strerror or fault}", name or "."))
-        return []

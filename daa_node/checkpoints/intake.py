@@ -33,7 +33,8 @@ from daa_node.checkpoints.layout import (
 )
 from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.checkpoints.replay import delta_bytes_max
-from daa_node.checkpoints.verify import Report, verify_certified, verify_files
+from daa_node.checkpoints.verify import verify_certified, verify_files
+from daa_node.checkpoints.verify_report import Report
 from daa_node.checkpoints.writes import GroupWriter, Write
 from daa_node.errors import StorageFailed, UserError
 from daa_node.seams import BlobStore

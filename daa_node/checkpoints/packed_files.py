@@ -5,8 +5,9 @@ about to delete when it was cut off: neither counts, and both must be what they 
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from io import FileIO
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from daa_node.packs.format import (
     ReadAt,
     count_of,
     entries,
+    entries_of,
     faults,
     find,
     key_of,
@@ -76,11 +78,31 @@ class PackedFiles:
                 strange.append(Problem(str(fault), where))
         return sizes
 
-    def names_in(self, head: Head) -> Iterator[tuple[str, int]]:
-        """`kind/name` and bytes of each record. Raises Unreadable."""
+    def keep_open(self, shelf: Shelf) -> None:
+        """The smallest ones, which a running daemon may merge: they can be read all the same."""
+        for head in sorted(shelf.heads, key=lambda head: head.count)[: FILES_OPEN_MAX - 1]:
+            self._reader(head.name)
+
+    def is_open(self, head: Head) -> bool:
+        return head.name in self._open
+
+    def each(self, heads: Sequence[Head], kind: str) -> Iterator[tuple[str, int, Head]]:
+        """`kind/name` and bytes of each of their records of this kind, few in memory at a time.
+
+        Raises Unreadable, also where two packs hold one: it comes out of them in order.
+        """
+        last = b""
+        for entry, head in merge(*(self._run(h, kind) for h in heads), key=lambda r: r[0].key):
+            if entry.key <= last:
+                raise Unreadable("is out of order, or in two packs")
+            last = entry.key
+            yield "/".join(name_of(entry.key)), entry.size_bytes, head
+
+    def _run(self, head: Head, kind: str) -> Iterator[tuple[Entry, Head]]:
         try:
-            for entry in entries(head, self._reader(head.name)):
-                yield "/".join(name_of(entry.key)), entry.size_bytes
+            # each time anew: of many packs few stay open
+            for entry in entries_of(head, lambda *at: self._reader(head.name)(*at), kind):
+                yield entry, head
         except DamagedPack as fault:
             raise Unreadable(str(fault)) from None
 

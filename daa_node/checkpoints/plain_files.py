@@ -9,6 +9,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 
 PIECE_BYTES = 2**20
+GONE = "is missing"
 
 
 class Unreadable(Exception):
@@ -33,7 +34,7 @@ def open_plain(path: Path) -> FileIO:
         # Not to wait for whoever writes into a pipe.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise Gone("is missing") from None
+        raise Gone(GONE) from None
     except OSError as fault:
         if fault.errno == errno.ELOOP:
             raise Unreadable("is a symbolic link, not a plain file") from None

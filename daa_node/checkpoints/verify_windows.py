@@ -1,19 +1,30 @@
 """A chain verified in windows of some epochs, in memory that does not grow with it.
 
-    listed   names are counted, and the newest finalization is looked for
+    listed   names and sizes, and the newest finalization
     path     from its block down to the genesis block; ids go into a file (see chain_index)
     windows  from the genesis block up, some epochs at a time, by the judges of `certified`
-    states   each snapshot's chunks, and every delta replayed to its roots
+    rest     proofs that no window had: of a write under way, or none of this chain
+    states   each snapshot, and every delta replayed to its roots (see verify_states)
     packs    no byte but whole records, and an index of them
-    counted  as many files of each kind as belong to the chain
 
-It says yes to a chain that is whole and at rest, and nothing else: at the first thing that it does
-not expect it gives up, and `verify` holds everything in memory to name what is wrong.
+A window ends where its own finalizations prove the end of an epoch, so nothing above it changes
+what is said of it, and problems have the words that they have when the whole is held in memory.
+Such are those of states, vertices, certificates, leftovers and writes under way. Not so:
+
+    headers       a block that is damaged, missing, of another branch or against the rules
+    final proofs  of a block that no window has
+    signers       who are known from another epoch than the one that they sign in
+    packs         of which two hold one record, or whose records are out of order
+    a disk        that has no room for the file, or where a running daemon deletes and merges, time
+                  and again, what was to be read
+
+Then `verify` holds headers and vertices of the whole chain.
 """
 
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,147 +33,187 @@ from daa_consensus.bft.messages import (
     Block,
     EmptyPayload,
     ResultPayload,
+    SetPayload,
     decode_block,
     decode_certificate,
     genesis_block,
 )
 from daa_consensus.errors import ConsensusError
 from daa_consensus.votes import Kind
-from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
-from daa_dag.chunking import MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
-from daa_dag.ids import BlobRoot, BlockId, NodeId, VertexId, digest_of
+from daa_dag.ids import BlockId, NodeId, VertexId
 from daa_node.checkpoints.certified import Judge
-from daa_node.checkpoints.chain_index import ChainIndex, Step
-from daa_node.checkpoints.contents import ChainFacts, Start, read_contents
+from daa_node.checkpoints.chain_index import ChainIndex
+from daa_node.checkpoints.contents import ChainFacts, Contents, Start, read_contents
 from daa_node.checkpoints.files import ChainFiles, Listing
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
-    CHUNKS,
-    DELTAS,
     FINAL_SUFFIX,
-    MANIFESTS,
+    PROOFS,
     VERTICES,
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.plain_files import Problem, Unreadable
-from daa_node.checkpoints.replay import ReplayedState, delta_bytes_max
+from daa_node.checkpoints.long_listing import LongListing
+from daa_node.checkpoints.plain_files import GONE, Gone, Problem, Unreadable
+from daa_node.checkpoints.verify_report import Anchor, Report
+from daa_node.checkpoints.verify_states import StateJudge, add_vertex
 from daa_node.errors import PeerFault
-from daa_node.seams import StateRef
+from daa_node.identity.validators import LATER_EPOCH
 
 WINDOW_BLOCKS = 256  # at least, and up to the end of their epoch: a megabyte or two
+REST = 256  # files that no window had, at a time
+TRIES = 3  # while a running daemon deletes what was to be read
 
-EXECS, FINALS = "execs", "finals"  # of certificates, as they are counted
+FROM_BELOW = (LATER_EPOCH, "no key is known")  # who knows what is above may say otherwise
+
+Count = Callable[[int], None]  # of bytes
 
 
 class _NotPlain(Exception):
     """This is for somebody else to name."""
 
 
+def verify_in_windows(
+    directory: Path, facts: ChainFacts, anchor: Anchor | None, on_bytes: Count, on_total: Count
+) -> Report | None:
+    """What is to be told of this chain; None if windows cannot.
+
+    `on_bytes` is told of bytes that are read, `on_total` how many there are.
+    """
+    for _ in range(TRIES):
+        files = ChainFiles(directory, on_bytes)
+        try:
+            with (
+                TemporaryDirectory(prefix="daa-verify-") as folder,
+                closing(ChainIndex(Path(folder) / "index")) as index,
+            ):
+                listing = files.long_listing(index)
+                return Windows(files, listing, facts, index, on_total).run(anchor)
+        except Gone:
+            continue
+        except (_NotPlain, Unreadable, DagError, ConsensusError, PeerFault):
+            break
+        except (OSError, sqlite3.Error):
+            break  # no room for the index, or a listing that fails
+    return None
+
+
 class Windows:
-    """One pass over `files`; `on_total` is told how many bytes there are."""
+    """One pass over `files`."""
 
     def __init__(
-        self, files: ChainFiles, facts: ChainFacts, on_total: Callable[[int], None]
+        self,
+        files: ChainFiles,
+        listing: LongListing,
+        facts: ChainFacts,
+        index: ChainIndex,
+        on_total: Count,
     ) -> None:
         self._files = files
+        self._listing = listing
         self._facts = facts
+        self._index = index
         self._on_total = on_total
+        self._report = Report(facts.chain_id, problems=list(listing.strange))
+        # What the next window stands on.
+        self._below = genesis_block(facts.chain_id, facts.first_vertex.vertex_id)
         self._validators = facts.validators()
         self._asked: dict[NodeId, bytes] = {}
-        self._there: Counter[str] = Counter()
-        self._belongs: Counter[str] = Counter()
-        self.newest = facts.first_vertex
-        self.replayed_from = 0
-        self.light = 0  # vertices that a certificate of their epoch proves, and no other
-        self.delta_chunks = 0
+        self._newest = facts.first_vertex  # that holds
+        self._is_unbroken, self._has_ended = True, False
+        self._results = 0  # final ones
+        self._promised: VertexId | None = None
+        self._finals = 0  # that a window had
+        self._apart: set[str] = set()  # names that were judged, and belong to nothing
 
-    def run(self, trusted: VertexId | None) -> bool:
-        """Whether all is well, and this vertex, if one is given, is one of the chain."""
-        try:
-            with TemporaryDirectory(prefix="daa-verify-") as folder:
-                index = ChainIndex(Path(folder) / "index")
-                try:
-                    self._check(index, trusted)
-                finally:
-                    index.close()
-        except (_NotPlain, Unreadable, DagError, ConsensusError, PeerFault):
-            return False
-        except (OSError, sqlite3.Error):
-            return False  # no room for the index, or a listing that fails
-        return True
+    def run(self, anchor: Anchor | None) -> Report:
+        """Raises Gone where another try may help, and others where none would."""
+        self._list()
+        self._check_first()
+        self._find_path()
+        path: list[Block] = []
+        for window, above in pairwise(chain(self._windows(), (None,))):
+            assert window is not None
+            path += window
+            if self._check_window(path, is_last=above is None):
+                path = []  # else what is above may prove it
+        _expect(self._finals == self._index.headers.count_finals())
+        self._check_rest()
+        report, newest = self._report, self._newest
+        report.heights, report.tip = newest.height, newest.vertex_id
+        report.vertices = newest.height + 1
+        if self._promised is not None:
+            report.promised = (self._results, self._promised)
+        StateJudge(self._files, self._facts, self._listing, self._index, report).run(anchor)
+        _expect_there(report.problems)
+        listing = self._files.long_listing(self._index)  # what was packed meanwhile, too
+        report.unfinished += len(listing.twice) + len(listing.shelf.superseded)
+        report.problems += self._files.pack_problems(listing)
+        report.settle()
+        return report
 
-    @property
-    def certificates(self) -> int:
-        """How many were verified."""
-        return self._belongs[EXECS] + self._belongs[FINALS]
-
-    @property
-    def chunks(self) -> int:
-        """How many were verified, of snapshots and of deltas."""
-        return self._belongs[CHUNKS] + self.delta_chunks
-
-    def _check(self, index: ChainIndex, trusted: VertexId | None) -> None:
-        tip_id = self._list(index)
-        genesis = genesis_block(self._facts.chain_id, self.newest.vertex_id)
-        self._check_first(genesis)
-        index.add_vertex(self.newest, False, self._has_snapshot(self.newest))
-        self._find_path(index, tip_id, genesis)
-        below = genesis
-        for window in self._windows(index):
-            below = self._check_window(index, below, window)
-        _expect(trusted is None or index.has_vertex(trusted))
-        self._check_states(index)
-        _expect(not any(self._files.pack_faults()))
-        self._belongs.update(index.used())
-        _expect(+self._there == +self._belongs)
-
-    def _list(self, index: ChainIndex) -> BlockId | None:
-        """The block of the newest finalization; None if there is none."""
-        newest, tip_id, size_bytes = (-1, -1), None, 0
-        limits = self._facts.limits
-        for name, size in self._files.plain_names():
+    def _list(self) -> None:
+        size_bytes, damaged = self._listing.shelf.size_bytes, list[str]()
+        for name, size in self._listing.each_size():
             size_bytes += size
-            kind, _, rest = name.partition("/")
-            if kind == CERTIFICATES:
-                kind = FINALS if rest.endswith(FINAL_SUFFIX) else EXECS
-            self._there[kind] += 1
-            if kind != FINALS:
-                continue
+            if name.endswith(FINAL_SUFFIX) and not self._add_final(name):
+                damaged.append(name)
+        self._index.headers.index_finals()
+        self._on_total(size_bytes)
+        self._read_apart(damaged)
+        _expect({*damaged} <= {problem.where for problem in self._report.problems})
+
+    def _add_final(self, name: str) -> bool:
+        limits = self._facts.limits
+        try:
             payload = self._files.read(name, limits.certificate_bytes_max, again=True)
             statement = decode_certificate(payload, limits).statement
-            _expect(statement.kind is Kind.FINALIZE and isinstance(statement.value, bytes))
-            block_id = BlockId(bytes.fromhex(rest.removesuffix(FINAL_SUFFIX)))
-            _expect(statement.value == block_id)
-            index.add_final(block_id, statement.domain.epoch)
-            slot = (statement.domain.epoch, statement.view)
-            if slot > newest:
-                newest, tip_id = slot, block_id
-        index.index_epochs()
-        self._on_total(size_bytes + self._files.packs_bytes)
-        return tip_id
+        except (Unreadable, DagError, ConsensusError):
+            return False
+        value = statement.value
+        if statement.kind is not Kind.FINALIZE or not isinstance(value, bytes):
+            return False
+        if name != f"{CERTIFICATES}/{final_name(BlockId(value))}":
+            return False
+        self._index.headers.add_final(BlockId(value), statement.domain.epoch, statement.view)
+        return True
 
-    def _check_first(self, genesis: Block) -> None:
-        name = f"{VERTICES}/{self.newest.vertex_id.hex()}"
-        _expect(decode_vertex(self._files.read(name, VERTEX_BYTES_MAX)) == self.newest)
-        _expect(self._block(genesis.id) == genesis)
-        self._files.read(f"{BLOCKS}/{genesis.id.hex()}", self._facts.limits.block_bytes_max)
-        self._belongs.update((VERTICES, BLOCKS))
+    def _check_first(self) -> None:
+        genesis, first = self._below, self._newest
+        names = [f"{BLOCKS}/{genesis.id.hex()}", f"{VERTICES}/{first.vertex_id.hex()}"]
+        listing = self._listed(names)
+        problems: list[Problem] = []
+        contents = read_contents(self._files, listing, self._facts, problems)
+        _expect(genesis.id in contents.blocks)
+        judge = Judge(self._facts, listing, contents, problems)
+        judge.check_first(genesis, first)
+        judge.check_headers(genesis)
+        self._take(listing, judge, problems)
+        add_vertex(self._index, self._listing, first, holds=True)
 
-    def _find_path(self, index: ChainIndex, tip_id: BlockId | None, genesis: Block) -> None:
-        while tip_id is not None and tip_id != genesis.id:
-            index.add_below(tip_id)
+    def _find_path(self) -> None:
+        tip_id = self._tip()
+        while tip_id is not None and tip_id != self._below.id:
+            self._index.headers.add_below(tip_id)
             block = self._block(tip_id)
             _expect(block.view > 0)
             tip_id = block.parent_id
 
-    def _windows(self, index: ChainIndex) -> Iterator[list[Block]]:
+    def _tip(self) -> BlockId | None:
+        """The block of the newest finalization that says where its block stands."""
+        for block_id, epoch, view in self._index.headers.finals_down():
+            block = self._block(block_id)
+            if (block.epoch, block.view) == (epoch, view):
+                return block_id
+        return None
+
+    def _windows(self) -> Iterator[list[Block]]:
         """Blocks of the path; each window but the last ends with the proof of an epoch's end."""
         window: list[Block] = []
         is_full = False
-        for block_id in index.path_up():
+        for block_id in self._index.headers.path_up():
             block = self._block(block_id)
             if is_full and not (
                 isinstance(block.payload, EmptyPayload) and block.epoch == window[-1].epoch
@@ -172,8 +223,8 @@ class Windows:
             window.append(block)
             if len(window) >= WINDOW_BLOCKS and self._ends_epoch(block):
                 # else the next epoch proves this one, too, and judges it with it
-                beside = index.beside_path(block.epoch, block.epoch)
-                is_full = is_full or index.has_final(block.id) or bool(beside)
+                beside = self._index.headers.beside_path(block.epoch, block.epoch)
+                is_full = is_full or self._index.headers.has_final(block.id) or bool(beside)
         if window:
             yield window
 
@@ -181,132 +232,122 @@ class Windows:
         closes = isinstance(block.payload, ResultPayload | AbortPayload)
         return closes and block.height % self._facts.epoch_rounds == 0
 
-    def _check_window(self, index: ChainIndex, below: Block, path: list[Block]) -> Block:
-        """What the next window stands on."""
+    def _check_window(self, path: list[Block], is_last: bool) -> bool:
+        """Whether it proves its own end; if not, nothing is said of it yet."""
+        blocks = self._with_beside(path)
+        finals = [block_id for block_id in blocks if self._index.headers.has_final(block_id)]
+        results = [b.payload.vertex_id for b in path if isinstance(b.payload, ResultPayload)]
+        listing = self._listed(
+            [
+                *(f"{CERTIFICATES}/{exec_name(vertex_id)}" for vertex_id in results),
+                *(f"{VERTICES}/{vertex_id.hex()}" for vertex_id in results),
+            ],
+            [
+                *(f"{BLOCKS}/{block_id.hex()}" for block_id in blocks),
+                *(f"{CERTIFICATES}/{final_name(block_id)}" for block_id in finals),
+            ],
+        )
+        problems: list[Problem] = []
+        start = Start(self._below, self._validators.copy())
+        contents = read_contents(self._files, listing, self._facts, problems, start)
+        if not is_last and contents.validators.now.epoch <= path[-1].epoch:
+            return False
+        judge = Judge(self._facts, listing, contents, problems, self._asked)
+        judge.is_unbroken, judge.has_ended = self._is_unbroken, self._has_ended
+        outcomes = judge.check_headers(self._below)
+        held = judge.check_results(self._newest, outcomes)
+        if len(judge.promised) < len(outcomes):  # something is here: what lies below is not ahead
+            _expect(not self._has_ended)
+            self._promised = None
+        if judge.promised:
+            self._promised = judge.promised[-1].result.vertex_id
+        self._results += len(outcomes)
+        self._finals += len(finals)
+        self._take(listing, judge, problems)
+        for place, vertex in enumerate(judge.placed, 1):
+            add_vertex(self._index, self._listing, vertex, place < len(held))
+        self._below = next((b for b in reversed(path) if self._ends_epoch(b)), self._below)
+        self._validators, self._asked, self._newest = contents.validators, judge.asked, held[-1]
+        self._is_unbroken, self._has_ended = judge.is_unbroken, judge.has_ended
+        return True
+
+    def _with_beside(self, path: list[Block]) -> dict[BlockId, Block]:
+        """And the empty blocks above ends of epochs that carry their proofs."""
         blocks = {block.id: block for block in path}
-        for block_id in index.beside_path(path[0].epoch, path[-1].epoch):
-            while block_id not in blocks:  # empty blocks that carry the proof of an epoch's end
+        for block_id in self._index.headers.beside_path(path[0].epoch, path[-1].epoch):
+            while block_id not in blocks:
                 blocks[block_id] = block = self._block(block_id)
                 _expect(isinstance(block.payload, EmptyPayload))
                 block_id = block.parent_id
-        results = [b.payload.vertex_id for b in path if isinstance(b.payload, ResultPayload)]
-        finals = [block_id for block_id in blocks if index.has_final(block_id)]
-        proofs = [f"{CERTIFICATES}/{exec_name(vertex_id)}" for vertex_id in results]
-        proofs_here = [name for name in proofs if self._files.has(name)]  # of light epochs none
-        names = {
-            *(f"{BLOCKS}/{block_id.hex()}" for block_id in blocks),
-            *(f"{CERTIFICATES}/{final_name(block_id)}" for block_id in finals),
-            *proofs_here,
-            *(f"{VERTICES}/{vertex_id.hex()}" for vertex_id in results),
-        }
-        listing = Listing(dict.fromkeys(names, 0), (), frozenset(), frozenset())
+        return blocks
+
+    def _listed(self, names: Iterable[str], seen: Iterable[str] = ()) -> Listing:
+        """Those that are listed, alone; of those that were seen that need not be asked."""
+        sizes = {name: 0 for name in names if name in self._listing}
+        sizes |= {name: 0 for name in seen if name not in self._listing.leaving}
+        return Listing(sizes, (), self._listing.arriving, frozenset())
+
+    def _take(self, listing: Listing, judge: Judge, problems: list[Problem]) -> None:
+        """What was said of these files is what is said of the whole."""
+        for problem in problems:
+            _expect(not problem.where.startswith(f"{BLOCKS}/"))
+            _expect(not any(words in problem.what for words in FROM_BELOW))
+        self._add(problems)
+        contents, report = judge.contents, self._report
+        report.certificates += len(contents.execs) + len(contents.finals)
+        placed = {f"{CERTIFICATES}/{exec_name(vertex.vertex_id)}" for vertex in judge.placed}
+        report.light += len(placed & judge.light.keys())
+        self._index.names.use_all(judge.used)
+        self._apart |= listing.sizes.keys() - judge.used
+
+    def _check_rest(self) -> None:
+        """Proofs that no window had."""
+        bad = {problem.where for problem in self._report.problems}
+        rest = (
+            name
+            for name in self._listing.each(PROOFS)
+            if not (self._index.names.uses(name) or name in self._apart or name in bad)
+        )
+        while names := list(islice(rest, REST)):
+            contents = self._read_apart(names)
+            self._report.certificates += len(contents.execs)
+            for block in contents.blocks.values():
+                payload = block.payload
+                # it may bring keys that the whole knows
+                _expect(not (isinstance(payload, SetPayload) and payload.operations))
+
+    def _read_apart(self, names: list[str]) -> Contents:
+        """Files of which each is judged by itself."""
         problems: list[Problem] = []
-        start = Start(below, self._validators)
-        contents = read_contents(self._files, listing, self._facts, problems, start)
-        judge = Judge(self._facts, listing, contents, problems, self._asked)
-        chain = judge.check_results(self.newest, judge.check_headers(below))
-        _expect(not problems and not judge.promised and len(chain) == len(results) + 1)
-        _expect(names <= judge.used)
-        self._asked = judge.asked
-        self.light += len(judge.light)
-        counts = (len(blocks), len(finals), len(proofs_here), len(results))
-        self._belongs.update(dict(zip((BLOCKS, FINALS, EXECS, VERTICES), counts, strict=True)))
-        for vertex in chain[1:]:
-            has_delta = self._files.has(f"{DELTAS}/{vertex.delta_root.hex()}")
-            index.add_vertex(vertex, has_delta, self._has_snapshot(vertex))
-        self.newest = chain[-1]
-        return next((b for b in reversed(path) if self._ends_epoch(b)), below)
+        start = Start(self._below, self._validators)
+        contents = read_contents(self._files, self._listed(names), self._facts, problems, start)
+        self._add(problems)
+        return contents
+
+    def _add(self, problems: list[Problem]) -> None:
+        _expect_there(problems)
+        self._report.problems += problems
 
     def _block(self, block_id: BlockId) -> Block:
         """As it is, to be judged with its window."""
         limits = self._facts.limits
         name = f"{BLOCKS}/{block_id.hex()}"
-        payload = self._files.read(name, limits.block_bytes_max, again=True)
+        try:
+            payload = self._files.read(name, limits.block_bytes_max, again=True)
+        except Gone:
+            _expect(name in self._listing)
+            raise
         block = decode_block(payload, limits)
         _expect(block.id == block_id)
         return block
-
-    # States
-
-    def _has_snapshot(self, vertex: Vertex) -> bool:
-        roots = (vertex.model_root, vertex.outer_state_root)
-        return all(self._files.has(f"{MANIFESTS}/{root.hex()}") for root in roots)
-
-    def _check_states(self, index: ChainIndex) -> None:
-        floor = index.floor()
-        _expect(floor is not None)
-        self.replayed_from = start = floor or 0
-        state: ReplayedState | None = None
-        for step in index.steps():
-            if step.has_snapshot:
-                self._check_snapshot(index, step)
-            if step.height == start:
-                state = self._first_state(step)
-            elif step.height > start:
-                assert state is not None
-                state.apply(self._delta(index, step))
-                _expect(state.ref() == StateRef(step.model_root, step.outer_root))
-        for step in index.steps():  # half a snapshot is part of another one, or a problem
-            if not step.has_snapshot:
-                for root in (step.model_root, step.outer_root):
-                    name = f"{MANIFESTS}/{root.hex()}"
-                    _expect(index.uses(name) or not self._files.has(name))
-
-    def _first_state(self, step: Step) -> ReplayedState:
-        """The genesis weights, or a snapshot: the first of a pruned chain, or one from a file."""
-        state = ReplayedState(self._facts.states)
-        if step.height == 0 and self._facts.states.first_root is None:
-            state.start()
-            return state
-        _expect(step.has_snapshot)
-        state.load(self._chunks(step.model_root), self._chunks(step.outer_root))
-        return state
-
-    def _check_snapshot(self, index: ChainIndex, step: Step) -> None:
-        for root in (step.model_root, step.outer_root):
-            manifest_name = f"{MANIFESTS}/{root.hex()}"
-            if index.use(MANIFESTS, manifest_name) is not None:
-                continue
-            manifest = self._manifest(root, again=False)
-            _expect(list(manifest.sizes) == self._facts.states.chunk_sizes)
-            for size, digest in zip(manifest.sizes, manifest.digests, strict=True):
-                name = f"{CHUNKS}/{digest.hex()}"
-                known = index.use(CHUNKS, name, size)
-                _expect(known is None or known == size)
-                if known is None:
-                    chunk = self._files.read(name, size)
-                    _expect(len(chunk) == size and digest_of(chunk) == digest)
-
-    def _chunks(self, root: BlobRoot) -> Iterator[bytes]:
-        """A state's bytes."""
-        manifest = self._manifest(root, again=True)
-        for size, digest in zip(manifest.sizes, manifest.digests, strict=True):
-            chunk = self._files.read(f"{CHUNKS}/{digest.hex()}", size, again=True)
-            _expect(len(chunk) == size and digest_of(chunk) == digest)
-            yield chunk
-
-    def _delta(self, index: ChainIndex, step: Step) -> bytes:
-        """Every chunk checked."""
-        name = f"{DELTAS}/{step.delta_root.hex()}"
-        again = index.use(DELTAS, name) is not None
-        index.use(MANIFESTS, f"{MANIFESTS}/{step.delta_root.hex()}")
-        manifest = self._manifest(step.delta_root, again)
-        payload = self._files.read(name, delta_bytes_max(self._facts.states), again)
-        _expect(len(payload) == manifest.size_bytes)
-        for at, size, digest in zip(
-            manifest.offsets, manifest.sizes, manifest.digests, strict=True
-        ):
-            _expect(digest_of(memoryview(payload)[at : at + size]) == digest)
-        self.delta_chunks += len(manifest.digests)
-        return payload
-
-    def _manifest(self, root: BlobRoot, again: bool) -> Manifest:
-        name = f"{MANIFESTS}/{root.hex()}"
-        manifest = decode_manifest(self._files.read(name, MANIFEST_BYTES_MAX, again))
-        _expect(manifest.root == root)
-        return manifest
 
 
 def _expect(holds: bool) -> None:
     if not holds:
         raise _NotPlain
+
+
+def _expect_there(problems: list[Problem]) -> None:
+    """Raises Gone for a file that was listed, and is no more."""
+    if any(problem.what == GONE for problem in problems):
+        raise Gone(GONE)

@@ -12,7 +12,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from daa_dag.ids import VertexId
 from daa_node.checkpoints.listing import VertexRow, own_view, view_chain
 from daa_node.checkpoints.tags import Tags, parse_tags
-from daa_node.checkpoints.verify import Anchor, Report, verify_chain
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.checkpoints.verify_report import Anchor, Report
 from daa_node.cli import local, report
 from daa_node.cli.data_directory import DataDirectory, read_text
 from daa_node.errors import UserError

@@ -15,7 +15,8 @@ from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.export import export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.listing import view_chain
-from daa_node.checkpoints.verify import Anchor, verify_chain
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.checkpoints.verify_report import Anchor
 from daa_node.errors import UserError
 
 

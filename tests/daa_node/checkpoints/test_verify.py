@@ -23,7 +23,8 @@ from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import NOTE, PUBLISHING, Group, encode_note
 from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.checkpoints.snapshots import prune
-from daa_node.checkpoints.verify import Anchor, verify_chain
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.checkpoints.verify_report import Anchor
 from daa_node.identity.keys import NodeKeys
 from tests.daa_node.checkpoints.little_chain import (
     EPOCH_ROUNDS,

@@ -21,7 +21,8 @@ from daa_node.checkpoints.page_server import Pages, page_after
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.publish import Page, copy_blob
 from daa_node.checkpoints.snapshots import prune
-from daa_node.checkpoints.verify import Report, verify_chain
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.checkpoints.verify_report import Report
 from daa_node.errors import PeerFault
 from daa_node.identity.epoch_runs import Epoch, EpochRuns
 from daa_node.identity.validators import Validators
