@@ -88,6 +88,8 @@ def decode_note(payload: bytes) -> list[Group]:
     for item in value:
         match item:
             case ["add" | "drop" as verb, [*names]] if all(_is_name(name) for name in names):
+                if verb == "add" and not names:
+                    raise Malformed("a group that comes has a last file")
                 groups.append(Group(verb, tuple(names)))
             case _:
                 raise Malformed("a publishing note lists groups of file names")

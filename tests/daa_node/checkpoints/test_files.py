@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daa_node.checkpoints.files import ChainFiles
-from daa_node.checkpoints.layout import BLOCKS, NOTE, PUBLISHING, encode_note
+from daa_node.checkpoints.layout import BLOCKS, NOTE, PUBLISHING, Group, encode_note
 from daa_node.checkpoints.plain_files import Unreadable
 from daa_node.wire.limits import MIB
 
@@ -53,3 +53,14 @@ def test_a_name_that_is_strange_does_nothing_to_the_terminal(chain: Path, where:
     (chain / where / "\x1b[2J\n").touch()
     (problem,) = ChainFiles(chain).listing().strange
     assert (problem.where.isprintable(), r"\x1b[2J\n" in problem.where) == (True, True)
+
+
+def test_a_note_of_a_group_without_files_is_damaged(chain: Path, tmp_path: Path) -> None:
+    """No last file says whether such a group is there."""
+    note = tmp_path / "work" / PUBLISHING / NOTE
+    note.parent.mkdir(parents=True)
+    note.write_bytes(encode_note([Group("add", ())]))
+    (problem,) = ChainFiles(chain).listing().strange
+    assert problem.where == f"../work/{PUBLISHING}/{NOTE}"
+    note.write_bytes(encode_note([Group("drop", ())]))
+    assert not ChainFiles(chain).listing().strange
