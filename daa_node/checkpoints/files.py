@@ -41,6 +41,7 @@ from daa_node.checkpoints.plain_files import (
     nature_of,
     plain_pieces,
     read_plain,
+    shown,
 )
 from daa_node.packs.format import PACKS, RECORD_BYTES_MAX
 
@@ -234,7 +235,7 @@ class ChainFiles:
         seen = blake3()
         index.names.forget_loose()
         for name, size_bytes in self._loose(packs, strange, KINDS):
-            seen.update(f"{name} {size_bytes}\n".encode())
+            seen.update(os.fsencode(f"{name} {size_bytes}\n"))  # a name may be no text
             if _is_fitting(name):
                 index.names.add_loose(name, size_bytes)
             else:
@@ -251,7 +252,7 @@ class ChainFiles:
         for entry in _entries(self.directory, "", strange):
             if entry.name not in (*KINDS, PACKS) or not entry.is_dir(follow_symlinks=False):
                 nature = nature_of(entry.stat(follow_symlinks=False))
-                strange.append(Problem(f"{nature} does not belong here", _shown(entry.name)))
+                strange.append(Problem(f"{nature} does not belong here", shown(entry.name)))
                 continue
             if entry.name not in (*kinds, PACKS):
                 continue
@@ -263,7 +264,7 @@ class ChainFiles:
                     continue  # a running daemon just deleted it
                 if not stat.S_ISREG(found.st_mode):
                     nature = nature_of(found)
-                    strange.append(Problem(f"{nature} does not belong here", _shown(name)))
+                    strange.append(Problem(f"{nature} does not belong here", shown(name)))
                 elif entry.name == PACKS:
                     packs.append(item.name)
                 else:
@@ -312,12 +313,7 @@ def _is_fitting(name: str) -> bool:
 
 
 def _misnamed(name: str) -> Problem:
-    return Problem("no file of a chain has such a name", _shown(name))
-
-
-def _shown(name: str) -> str:
-    """Whoever gave us the directory chose it, and a terminal obeys some characters."""
-    return name if name.isprintable() else ascii(name)
+    return Problem("no file of a chain has such a name", shown(name))
 
 
 def groups_of(note: bytes, strange: list[Problem]) -> list[Group]:

@@ -11,7 +11,14 @@ from heapq import merge
 from io import FileIO
 from pathlib import Path
 
-from daa_node.checkpoints.plain_files import Gone, Problem, Unreadable, open_plain, unreadable
+from daa_node.checkpoints.plain_files import (
+    Gone,
+    Problem,
+    Unreadable,
+    open_plain,
+    shown,
+    unreadable,
+)
 from daa_node.packs.format import (
     PACK_BYTES_MAX,
     PACKS,
@@ -57,7 +64,7 @@ class PackedFiles:
             try:
                 heads.append(self._head(name))
             except Unreadable as fault:
-                strange.append(Problem(str(fault), f"{PACKS}/{name}"))
+                strange.append(Problem(str(fault), shown(f"{PACKS}/{name}")))
         replaced = {name for head in heads for name in head.replaces}
         kept = [head for head in heads if head.name not in replaced]
         left = [head for head in heads if head.name in replaced]

@@ -80,6 +80,11 @@ def unreadable(fault: OSError) -> Unreadable:
     return Unreadable(f"cannot be read: {fault.strerror or fault}")
 
 
+def shown(name: str) -> str:
+    """Whoever gave us the directory chose it, and a terminal obeys some characters."""
+    return name if name.isprintable() else ascii(name)
+
+
 def nature_of(found: os.stat_result) -> str:
     """What it is, in words."""
     if stat.S_ISLNK(found.st_mode):

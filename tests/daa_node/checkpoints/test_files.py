@@ -2,13 +2,16 @@
 
 import os
 import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from daa_node.checkpoints.chain_index import ChainIndex
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.layout import BLOCKS, NOTE, PUBLISHING, Group, encode_note
 from daa_node.checkpoints.plain_files import Unreadable
+from daa_node.packs.format import PACKS
 from daa_node.wire.limits import MIB
 
 NAME = f"{BLOCKS}/{'a' * 64}"
@@ -48,11 +51,18 @@ def test_of_a_file_that_is_too_long_no_more_is_read_than_tells_so(chain: Path) -
     assert peak_bytes < MIB
 
 
-@pytest.mark.parametrize("where", [".", BLOCKS])
-def test_a_name_that_is_strange_does_nothing_to_the_terminal(chain: Path, where: str) -> None:
-    (chain / where / "\x1b[2J\n").touch()
+@pytest.mark.parametrize("where", [".", BLOCKS, PACKS])
+@pytest.mark.parametrize(("name", "shown"), [(b"\x1b[2J\n", r"\x1b[2J\n"), (b"\xff", r"\udcff")])
+def test_a_name_that_is_strange_does_nothing_to_the_terminal(
+    chain: Path, where: str, name: bytes, shown: str
+) -> None:
+    """Nor does one that is no text end what would tell of it."""
+    (chain / PACKS).mkdir()
+    (chain / where / os.fsdecode(name)).touch()
     (problem,) = ChainFiles(chain).listing().strange
-    assert (problem.where.isprintable(), r"\x1b[2J\n" in problem.where) == (True, True)
+    assert (problem.where.isprintable(), shown in problem.where) == (True, True)
+    with closing(ChainIndex(None)) as index:
+        assert ChainFiles(chain).long_listing(index).strange == (problem,)
 
 
 def test_a_note_of_a_group_without_files_is_damaged(chain: Path, tmp_path: Path) -> None:
