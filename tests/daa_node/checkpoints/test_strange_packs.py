@@ -1,0 +1,41 @@
+"""Packs that no daemon made: whoever hands over a directory may have written any bytes."""
+
+from pathlib import Path
+
+import pytest
+
+from daa_node.packs.format import PACKS, PackWriter, key_of
+from tests.daa_node.checkpoints.little_chain import files_under, make_chain
+from tests.daa_node.checkpoints.verified import in_memory, in_windows, named, verify, what_of
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    return make_chain(tmp_path, 2).chain_directory
+
+
+def put_pack(chain: Path, key: bytes, payload: bytes, offset: int | None = None) -> str:
+    """One that holds this record, or says that it lies at `offset`; its `kind/name`."""
+    content = bytearray()
+    writer = PackWriter(content.extend)
+    writer._end = writer._end if offset is None else offset
+    writer.add(key, payload)
+    writer._end = len(content)
+    name = writer.finish()
+    (chain / PACKS).mkdir()
+    (chain / PACKS / name).write_bytes(content)
+    return f"{PACKS}/{name}"
+
+
+@pytest.mark.parametrize("offset", [2**64 - 1, 2**63 - 1, 2**62])
+def test_a_record_that_lies_nowhere_is_named(chain: Path, offset: int) -> None:
+    """No file is as long as some of these numbers."""
+    file = files_under(chain / "vertices")[0]
+    name, key = str(file.relative_to(chain)), key_of("vertices", file.name)
+    assert key is not None
+    pack = put_pack(chain, key, file.read_bytes(), offset)
+    assert "has gaps" in what_of(verify(chain), pack)
+    file.unlink()
+    for report in (in_memory(chain), in_windows(chain) or verify(chain)):
+        assert f"damaged in {pack}" in what_of(report, name)
+        assert pack in named(report)
