@@ -33,7 +33,9 @@ from daa_node.packs.format import (
     find,
     key_of,
     name_of,
+    on_unknown_shelf,
     open_pack,
+    unknown_shelf,
 )
 
 FILES_OPEN_MAX = 32  # packs; of more, the one that was opened last is closed
@@ -153,6 +155,9 @@ class PackedFiles:
         """All that is wrong with the bytes of this pack, record by record. Raises Gone."""
         where = f"{PACKS}/{head.name}"
         try:
+            shelf = unknown_shelf(head, self._reader(head.name))
+            if shelf is not None:  # no kind has it, so nobody else comes upon it
+                yield Problem(on_unknown_shelf(shelf), where)
             for entry, what in faults(head, self._reader(head.name)):
                 about = "" if entry is None else "/".join(name_of(entry.key)) + " in it "
                 yield Problem(about + what, where)

@@ -127,9 +127,14 @@ def key_of(kind: str, name: str) -> bytes | None:
 def name_of(key: bytes) -> tuple[str, str]:
     """The kind and the name of a record. Raises DamagedPack."""
     if key[0] >= len(SHELVES):
-        raise DamagedPack(f"has a record on shelf {key[0]}, which this program does not know")
+        raise DamagedPack(on_unknown_shelf(key[0]))
     kind, suffix = SHELVES[key[0]]
     return kind, key[1:].hex() + suffix
+
+
+def on_unknown_shelf(shelf: int) -> str:
+    """In words for the report."""
+    return f"has a record on shelf {shelf}, which this program does not know"
 
 
 def check_of(key: bytes, payload: bytes | memoryview) -> bytes:
@@ -320,6 +325,12 @@ def entries_of(head: Head, read: ReadAt, kind: str) -> Iterator[Entry]:
     low, high = _bounds(head, kind)
     for start in range(low, high, WINDOW):
         yield from _entries(head, read, start, min(high, start + WINDOW))
+
+
+def unknown_shelf(head: Head, read: ReadAt) -> int | None:
+    """The first beyond those that are known; None if no record stands there."""
+    at = head.shelves[len(SHELVES)]
+    return _window(head, read, at, at + 1)[0] if at < head.count else None
 
 
 def count_of(head: Head, kind: str) -> int:

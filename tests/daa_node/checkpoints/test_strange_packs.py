@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from daa_node.packs.format import PACKS, PackWriter, key_of
+from daa_node.packs.format import PACKS, SHELVES, PackWriter, key_of
 from tests.daa_node.checkpoints.little_chain import files_under, make_chain
 from tests.daa_node.checkpoints.verified import in_memory, in_windows, named, verify, what_of
 
@@ -39,3 +39,12 @@ def test_a_record_that_lies_nowhere_is_named(chain: Path, offset: int) -> None:
     for report in (in_memory(chain), in_windows(chain) or verify(chain)):
         assert f"damaged in {pack}" in what_of(report, name)
         assert pack in named(report)
+
+
+def test_a_record_on_a_shelf_that_nobody_knows_is_named(chain: Path) -> None:
+    """Who asks for records kind by kind does not come upon it."""
+    pack = put_pack(chain, bytes([len(SHELVES)]) + bytes(32), b"hidden")
+    report = in_windows(chain)
+    assert report is not None
+    assert report == in_memory(chain)
+    assert named(report) == {pack}
