@@ -37,6 +37,7 @@ from tests.daa_node.checkpoints.little_chain import (
     make_chain,
     vertex_at,
 )
+from tests.daa_node.checkpoints.proofs_alone import without_states
 from tests.daa_node.checkpoints.verified import (
     in_memory,
     in_windows,
@@ -354,3 +355,28 @@ def test_memory_does_not_grow_with_the_chain(
         assert report is not None
         assert (report.ok, report.unfinished) == (is_whole, int(befall is a_write_is_under_way))
     assert peaks[1] < peaks[0] + 150_000
+
+
+def test_of_a_chain_that_nothing_proves_a_long_one_is_not_read_again_and_again(
+    tmp_path: Path,
+) -> None:
+    reads = []
+    for rounds in (12, 48):
+        maker, count = ChainMaker(tmp_path / str(rounds)), 0
+        without_states(maker)
+
+        async def play(maker: ChainMaker = maker, rounds: int = rounds) -> None:
+            await maker.open()
+            for _ in range(rounds):
+                await maker.publish(await maker.make_round())
+
+        def read(_bytes: int) -> None:
+            nonlocal count
+            count += 1
+
+        trio.run(play)
+        report = in_windows(maker.chain_directory, on_bytes=read)
+        assert report is not None
+        assert report.heights == 0
+        reads.append(count)
+    assert reads[1] < 6 * reads[0], reads
