@@ -256,9 +256,10 @@ def _lead_on(
             finals.setdefault(certificate.statement.domain.epoch, []).append(certificate)
     for of_epoch in finals.values():
         of_epoch.sort(key=lambda certificate: -certificate.statement.view)
+    refused: set[BlockId] = set()  # by the committee that they name: that will not change
     while below is not None:
         epoch = validators.now.epoch
-        path = _proved_path(validators, blocks, finals, below, verify)
+        path = _proved_path(validators, blocks, finals, below, verify, refused)
         validators.follow(path)
         if validators.now.epoch == epoch:
             break
@@ -273,27 +274,56 @@ def _proved_path(
     finals: Mapping[int, Sequence[Certificate]],
     below: BlockId,
     verify: _Verify,
+    refused: set[BlockId],
 ) -> list[Block]:
     """The blocks above `below` that this epoch's committee makes final: to its end, or furthest."""
-    furthest: list[Block] = []
+    furthest = below
+    way = _WayDown(blocks, below, validators.epoch_rounds)
     for certificate in _candidates(finals, validators.now.epoch, validators.now.committee.root):
-        path: list[Block] = []
-        value = certificate.statement.value
-        block = blocks.get(BlockId(value)) if isinstance(value, bytes) else None
-        while block is not None and block.id != below:
-            path.append(block)
-            block = blocks.get(block.parent_id)
-        ends = any(_ends_epoch(b, validators.epoch_rounds) for b in path)
-        if block is None or (furthest and not ends):
+        block_id = BlockId(_certified_thing(certificate))
+        ends = way.ends_epoch(block_id)
+        if ends is None or (furthest != below and not ends) or block_id in refused:
             continue
         try:
             verify(certificate, validators)
         except (Unreadable, DagError, ConsensusError, PeerFault):
-            continue  # named when all certificates are judged
+            refused.add(block_id)  # named when all certificates are judged
+            continue
+        furthest = block_id
         if ends:
-            return path[::-1]
-        furthest = path[::-1]
-    return furthest
+            break
+    return way.up_to(furthest)
+
+
+class _WayDown:
+    """Which blocks stand on one; each is looked at once, however many certificates lie above."""
+
+    def __init__(self, blocks: Mapping[BlockId, Block], below: BlockId, epoch_rounds: int) -> None:
+        self._blocks = blocks
+        self._epoch_rounds = epoch_rounds
+        self._below = below
+        self._known: dict[BlockId, bool | None] = {below: False}
+
+    def ends_epoch(self, block_id: BlockId) -> bool | None:
+        """Whether an epoch ends on the way down from there; None if it does not lead there."""
+        above, block = list[Block](), self._blocks.get(block_id)
+        while block is not None and block.id not in self._known:
+            above.append(block)
+            block = self._blocks.get(block.parent_id)
+        ends = None if block is None else self._known[block.id]
+        for block in reversed(above):
+            if ends is not None:
+                ends = ends or _ends_epoch(block, self._epoch_rounds)
+            self._known[block.id] = ends
+        return ends
+
+    def up_to(self, block_id: BlockId) -> list[Block]:
+        """Of one that leads down, the blocks of the way."""
+        path: list[Block] = []
+        while block_id != self._below:
+            path.append(self._blocks[block_id])
+            block_id = path[-1].parent_id
+        return path[::-1]
 
 
 def _ends_epoch(block: Block, epoch_rounds: int) -> bool:
