@@ -347,13 +347,15 @@ def test_memory_does_not_grow_with_the_chain(
         chain = tmp_path / directory.name / "chain"
         shutil.copytree(directory / "chain", chain)
         befall(chain)
-        assert in_windows(chain) is not None  # what is made once
-        tracemalloc.start()
-        report = in_windows(chain)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert report is not None
-        assert (report.ok, report.unfinished) == (is_whole, int(befall is a_write_is_under_way))
+        taken = []
+        for _ in range(2):  # one of them makes what is made once, as a larger table of all names
+            tracemalloc.start()
+            report = in_windows(chain)
+            taken.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            assert report is not None
+            assert (report.ok, report.unfinished) == (is_whole, int(befall is a_write_is_under_way))
+        peaks.append(min(taken))
     assert peaks[1] < peaks[0] + 150_000
 
 
