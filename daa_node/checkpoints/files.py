@@ -42,6 +42,7 @@ from daa_node.checkpoints.plain_files import (
     plain_pieces,
     read_plain,
     shown,
+    unreadable,
 )
 from daa_node.packs.format import PACKS, RECORD_BYTES_MAX
 
@@ -212,8 +213,10 @@ class ChainFiles:
         raise Gone(GONE)
 
     def _pack_names(self) -> list[str]:
-        folder = self.directory / PACKS
-        return sorted(os.listdir(folder)) if folder.is_dir() else []
+        try:
+            return sorted(os.listdir(self.directory / PACKS))
+        except OSError:
+            return []  # there is none, or a listing has named it
 
     def _listed(self, loose: Collection[str] | None) -> Listing:
         strange: list[Problem] = []
@@ -251,17 +254,18 @@ class ChainFiles:
         """`kind/name` and bytes of each plain file, one at a time; packs by their names."""
         for entry in _entries(self.directory, "", strange):
             if entry.name not in (*KINDS, PACKS) or not entry.is_dir(follow_symlinks=False):
-                nature = nature_of(entry.stat(follow_symlinks=False))
-                strange.append(Problem(f"{nature} does not belong here", shown(entry.name)))
+                found = _looked_at(entry, entry.name, strange)
+                if found is not None:
+                    what = f"{nature_of(found)} does not belong here"
+                    strange.append(Problem(what, shown(entry.name)))
                 continue
             if entry.name not in (*kinds, PACKS):
                 continue
             for item in _entries(Path(entry.path), entry.name, strange):
                 name = f"{entry.name}/{item.name}"
-                try:
-                    found = item.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue  # a running daemon just deleted it
+                found = _looked_at(item, name, strange)
+                if found is None:
+                    continue
                 if not stat.S_ISREG(found.st_mode):
                     nature = nature_of(found)
                     strange.append(Problem(f"{nature} does not belong here", shown(name)))
@@ -328,6 +332,17 @@ def groups_of(note: bytes, strange: list[Problem]) -> list[Group]:
 def _damaged_note(fault: Exception) -> Problem:
     where = f"../work/{PUBLISHING}/{NOTE}"
     return Problem(f"the note of an unfinished write is damaged: {fault}", where)
+
+
+def _looked_at(entry: os.DirEntry[str], name: str, strange: list[Problem]) -> os.stat_result | None:
+    """What it is, followed nowhere; None for what is gone, or is not to be looked at: named."""
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        pass  # a running daemon just deleted it
+    except OSError as fault:  # of a folder, say, that nobody may enter
+        strange.append(Problem(str(unreadable(fault)), shown(name)))
+    return None
 
 
 def _entries(directory: Path, name: str, strange: list[Problem]) -> Iterator[os.DirEntry[str]]:

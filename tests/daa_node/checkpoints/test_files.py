@@ -74,3 +74,41 @@ def test_a_note_of_a_group_without_files_is_damaged(chain: Path, tmp_path: Path)
     assert problem.where == f"../work/{PUBLISHING}/{NOTE}"
     note.write_bytes(encode_note([Group("drop", ())]))
     assert not ChainFiles(chain).listing().strange
+
+
+# Root may enter any folder, but nobody looks at a path of more than 4095 bytes.
+
+
+def deep(folder: Path, length: int) -> tuple[Path, int]:
+    """A chain/ whose path is so long, and what it is opened as."""
+    chain, handle = folder, os.open(folder, os.O_RDONLY)
+    names = ["a" * 99] * ((4000 - len(os.fsencode(folder))) // 100)
+    last = length - len(os.fsencode(folder)) - 100 * len(names) - len("//chain")
+    for name in (*names, "a" * last, "chain"):
+        os.mkdir(name, dir_fd=handle)
+        within = os.open(name, os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        chain, handle = chain / name, within
+    assert len(os.fsencode(chain)) == length
+    return chain, handle
+
+
+@pytest.mark.parametrize("where", [".", BLOCKS])
+def test_what_cannot_even_be_looked_at_is_named(tmp_path: Path, where: str) -> None:
+    """As in a folder that nobody may enter."""
+    chain, handle = deep(tmp_path, 4060)
+    os.mkdir(BLOCKS, dir_fd=handle)
+    os.mkdir(f"{where}/{'b' * 64}", dir_fd=handle)
+    os.close(handle)
+    (problem,) = ChainFiles(chain).listing().strange
+    assert "cannot be read" in problem.what
+    assert problem.where.endswith("b" * 64)
+    with closing(ChainIndex(None)) as index:
+        assert ChainFiles(chain).long_listing(index).strange == (problem,)
+
+
+def test_packs_that_cannot_be_looked_at_hold_nothing(tmp_path: Path) -> None:
+    chain, handle = deep(tmp_path, 4092)
+    os.close(handle)
+    with pytest.raises(Unreadable, match="is missing"):
+        ChainFiles(chain).read("b", 100)
