@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from daa_node import collector
 from daa_node.adapters.durable_files import storage
 from daa_node.errors import StorageFailed, UserError
 from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
@@ -88,6 +89,7 @@ def _clear_parts(out: Path) -> None:
 def _traced(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
     for node, liar in sorted(scenario.liars().items()):
         trace.note(0, LIAR, node=node, kind=liar.kind)
+    collector.as_usual()  # or what a run has dropped would pile up to its end
     return _run(scenario, trace, out)
 
 

@@ -1,5 +1,6 @@
 """Files of a run that are missing or wrong are told of; a diff finds where two runs part."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from daa_node import collector
 from daa_node.errors import UserError
 from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
 from simnet.results import run as running
@@ -26,6 +28,21 @@ checks: {heal_s: 10}
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_run_collects_as_usual_though_imports_were_spared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it drops piles up: 611 MiB in place of 184, of a thousand trainers."""
+    found = []
+    monkeypatch.setattr(running, "_run", lambda *_given: found.append(gc.get_threshold()))
+    (tmp_path / "news.yaml").write_text(MANY_EVENTS)
+    collector.spare_imports()
+    try:
+        running.run(open_scenario(str(tmp_path / "news.yaml")))
+    finally:
+        collector.as_usual()
+    assert found == [collector.USUAL]
 
 
 def test_a_diff_names_the_first_event_that_differs(tmp_path: Path) -> None:
