@@ -69,13 +69,18 @@ def test_of_a_sparse_delta_a_block_weighs_as_much_as_a_small_one() -> None:
     assert nominal.weigh(4 * training.model.parameter_count()) == 4 * 4096 * 1000  # a state
 
 
+def training_on(mbit_s: int, rounds: int) -> Scenario:
+    """Members and two trainers on links of so much each way; a round has twenty steps of 0.5 s."""
+    work: dict[str, Any] = {"codec": "top_k", "train_on": True, "rounds": rounds}
+    fields = scenario(**work, parameters=10**9, parameters_per_s=1e10).model_dump()
+    site = fields["nodes"][0] | {"up_mbit_s": mbit_s, "down_mbit_s": mbit_s}
+    trainers = site | {"name": "trainer", "count": 2, "role": "trainer"}
+    return Scenario.model_validate(fields | {"nodes": [site, trainers]})
+
+
 def test_who_trains_on_waits_for_no_link_and_trainers_fetch_the_delta_alone() -> None:
     """Trainers come into a round seconds late, with the steps that they have taken meanwhile."""
-    work: dict[str, Any] = {"codec": "top_k", "train_on": True, "rounds": 4}
-    fields = scenario(**work, parameters=10**9, parameters_per_s=1e10).model_dump()
-    site = fields["nodes"][0] | {"up_mbit_s": 250, "down_mbit_s": 250}
-    trainers = site | {"name": "trainer", "count": 2, "role": "trainer"}
-    outcome = run(Scenario.model_validate(fields | {"nodes": [site, trainers]}))
+    outcome = run(training_on(250, rounds=4))
     assert not broken(outcome)
     facts, trained_s = outcome.facts, 20 * 0.5
     assert facts["participation"] == 1.0
@@ -92,11 +97,7 @@ def test_who_trains_on_waits_for_no_link_and_trainers_fetch_the_delta_alone() ->
 
 def test_who_trains_on_lacks_no_step_after_the_first_round_which_is_half_as_long() -> None:
     """Its updates and its delta take longer than ten steps, and not as long as the next twenty."""
-    work: dict[str, Any] = {"codec": "top_k", "train_on": True, "rounds": 2}
-    fields = scenario(**work, parameters=10**9, parameters_per_s=1e10).model_dump()
-    site = fields["nodes"][0] | {"up_mbit_s": 140, "down_mbit_s": 140}
-    trainers = site | {"name": "trainer", "count": 2, "role": "trainer"}
-    outcome = run(Scenario.model_validate(fields | {"nodes": [site, trainers]}))
+    outcome = run(training_on(140, rounds=2))
     assert not broken(outcome)
     assert outcome.facts["round_s"][0] > 1.5 * 10 * 0.5
     assert outcome.facts["classes"]["trainer"]["steps_certified"] == 2 * (10 + 20)
