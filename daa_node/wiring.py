@@ -307,6 +307,7 @@ class Wiring:
             health=self.health,
             fault=self.contacts.fault,
             bytes_sent=self.bytes_sent,
+            told_height=self._member_list.told_height,
             anchor=parts.anchor,
             contributes=parts.config.trainer.contribute,
         )

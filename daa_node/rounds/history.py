@@ -133,6 +133,12 @@ class History:
             self._log.emit(events.TRAINER_REFUSED, why=str(failure))
             self.loss_nats = None
 
+    def told(self, above: Vertex) -> None:
+        """Take the loss of the newest vertex from those who contributed to the next one."""
+        told = told_loss_micronats(above)
+        self.loss_nats = None if told is None else told / MICRO
+        self.loss_watch.look_back([self.loss_nats])
+
     async def recall(self) -> None:
         """List the rounds that the chain holds already; each loss is what the next set reported.
 

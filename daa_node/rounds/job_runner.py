@@ -33,6 +33,7 @@ from daa_node.rounds.closing import MayClose
 from daa_node.rounds.config import EndConfig
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.history import History
+from daa_node.rounds.loss_turns import LossTurns
 from daa_node.rounds.own_boundaries import OwnBoundaries
 from daa_node.rounds.past_sets import past_sets
 from daa_node.rounds.peers import Peers
@@ -57,6 +58,7 @@ class RunnerParts:
     health: HealthRecords
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
+    told_height: Callable[[], int]  # of members, as enough of them tell it to be believed
     anchor: VertexId | None = None  # without it in the chain this node takes part in nothing
     contributes: bool = True  # False: this node never trains
 
@@ -91,6 +93,7 @@ class JobRunner:
         self.round = round
         self.state: StateRef | None = None
         self.history = History(parts.chain, parts.trainer, parts.events)
+        self._loss_turns = LossTurns()
         self._boundaries = OwnBoundaries(parts.chain, parts.agreement)
         self.phase = "starting"
         self.contributes = parts.contributes
@@ -123,7 +126,11 @@ class JobRunner:
         self.state = await restore(self._parts.chain, self.newest, self._parts.trainer)
         self._parts.events.emit(events.CHECKPOINT_RESTORED, height=self.newest.height)
         await self.snapshots.restored(self.newest)
-        await self._measure()
+        agreement = self._parts.agreement
+        is_founder = agreement.me in agreement.validators.listeners
+        if self.contributes and (self.newest.height or is_founder):
+            # What a newcomer begins with is long past.
+            await self.history.measure(self.state, self.newest.height)
 
     async def recall(self) -> None:
         """List the rounds that the chain holds, and what may be disputed of them."""
@@ -159,6 +166,8 @@ class JobRunner:
             nursery.start_soon(self.snapshots.store)
             happened = await SynchronousRound(self._context(plan), work, may_close).run()
         self._unfinished |= happened.unfinished
+        if happened.own_included:
+            self._loss_turns.contributed()
         if not await self._conclude(happened, sent_before):
             # Others executed, we did not, or not yet: their checkpoint brings us there.
             parts.events.emit(
@@ -206,10 +215,13 @@ class JobRunner:
         self.round = max(self.round, last_closed(page.blocks))
         await parts.agreement.caught_up(page.certificate, page.blocks)
         await parts.agreement.published(parts.chain.final_tip[0])  # of what is final here since
-        for (vertex, proof), reached in zip(page.vertices, states, strict=True):
+        above = [*(vertex for vertex, _ in page.vertices[1:]), None]
+        for (vertex, proof), reached, next_one in zip(page.vertices, states, above, strict=True):
             self.newest, self.state = vertex, reached
-            if vertex is page.vertices[-1][0]:
+            if next_one is None:
                 await self._measure()
+            else:
+                self.history.told(next_one)
             self.history.add(vertex, proof)
         await self._recall_sets()
         await self._tidy_work()
@@ -331,9 +343,20 @@ class JobRunner:
         return True
 
     async def _measure(self) -> None:
+        """Look at the loss of what was just published, unless that would keep us from a round."""
         assert self.state is not None
-        if self.contributes:  # else no model is here
-            await self.history.measure(self.state, self.newest.height)
+        # Who never contributes has no model here.
+        if not self.contributes or not self._loss_turns.may_look(self._is_behind()):
+            self.history.loss_nats = None
+            return
+        began_s = trio.current_time()
+        await self.history.measure(self.state, self.newest.height)
+        self._loss_turns.looked(trio.current_time() - began_s, self._is_behind())
+
+    def _is_behind(self) -> bool:
+        parts = self._parts
+        resolved = parts.agreement.outcomes.resolved_round
+        return resolved > self.round or parts.told_height() > self.newest.height
 
     async def _tidy_work(self) -> None:
         """Drop updates, states and boundaries that no open round needs any more."""

@@ -348,6 +348,7 @@ class World:
             health=nobody_known(),
             fault=self._fault_of(member),
             bytes_sent=lambda: 0,
+            told_height=lambda: 0,
         )
 
     @property

@@ -172,19 +172,21 @@ async def runner_among(
     is_far: Callable[[Vertex], bool] = lambda _newest: False,
     anchor: VertexId | None = None,
     facts: ChainFacts = FACTS,
+    trainer: Replays | None = None,
+    told_height: Callable[[], int] = lambda: 0,
 ) -> tuple[JobRunner, CatchUp]:
     await laggard.open()
     agreement = SimpleNamespace(
         me=US,
         validators=facts.validators(),
-        outcomes=SimpleNamespace(resolution=lambda _round: None),
+        outcomes=SimpleNamespace(resolution=lambda _round: None, resolved_round=0),
         published=nothing,
         caught_up=nothing,
     )
     log = EventLog(lambda: 0)
     parts = RunnerParts(
         laggard.chain,
-        cast(Trainer, Replaying(laggard)),
+        cast(Trainer, trainer or Replaying(laggard)),
         cast(WanBft, agreement),
         cast(Offload, None),
         log,
@@ -194,6 +196,7 @@ async def runner_among(
         nobody_known(),
         lambda node, _fault: around.blamed.append(node),
         lambda: 0,
+        told_height,
         anchor,
     )
     snapshots = Snapshots(laggard.chain, 2, Retention(), log)

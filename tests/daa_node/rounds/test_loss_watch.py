@@ -102,6 +102,15 @@ def test_a_jump_is_written_to_the_log_once() -> None:
     assert [(event["height"], event["loss_nats"]) for event in told] == [(1, 33.0)]
 
 
+def test_what_others_told_is_what_the_next_loss_is_held_against() -> None:
+    history = History(cast(ChainStore, None), cast(Trainer, None), EventLog(lambda: 0))
+    history.told(with_losses(2_000_000, 2_000_000, 2_400_000))
+    assert history.loss_nats == 2.0
+    assert history.loss_watch.look(3.2)
+    history.told(with_losses(0, 0, 2_400_000))  # most could not measure
+    assert history.loss_nats is None
+
+
 def test_what_is_no_number_is_a_jump() -> None:
     for loss in (float("nan"), float("inf")):
         watch = LossWatch()

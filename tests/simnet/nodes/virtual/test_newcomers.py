@@ -4,19 +4,23 @@ Every run is also checked for the invariants, the node's own verifier included.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 
 from daa_node.errors import UserError
+from daa_node.seams import StateRef
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.cluster import Cluster
+from simnet.nodes.virtual.inline_trainer import InlineTrainer
 from simnet.pytest_plugin import RunCluster
 from simnet.world.scenario import Scenario
 
 MEMBERS = (0, 1, 2, 3)
 NEW = 4  # the first newcomer
+LOOK_S = 10.0
 
 
 def run(
@@ -43,13 +47,16 @@ def run(
     return simnet_cluster(script, Scenario.model_validate({**named, **fields}), fidelity="light")
 
 
-def first_set(cluster: Cluster, node: int) -> int | None:
-    """The round of the first set that has its contribution."""
+def sets_with(cluster: Cluster, node: int) -> list[int]:
+    """The rounds whose sets have its contribution."""
     name = cluster.machines[node].node_id
-    rounds = [
+    return sorted(
         v.training_round for v in cluster.chain(0) for c in v.contributors if c.author == name
-    ]
-    return min(rounds, default=None)
+    )
+
+
+def first_set(cluster: Cluster, node: int) -> int | None:
+    return next(iter(sets_with(cluster, node)), None)
 
 
 def test_a_trainer_enrolls_is_vouched_for_and_is_in_a_set_within_three_rounds(
@@ -76,6 +83,38 @@ def test_a_trainer_enrolls_is_vouched_for_and_is_in_a_set_within_three_rounds(
         assert (row["idle"], row["until"]) == (False, None)
         roots = {vertex.roll_root for vertex in cluster.chain(NEW)}
         assert len(roots) > 3  # each set says who was seen in it
+
+    run(simnet_cluster, script, 1, 60, {"admission": "vouched"})
+
+
+def test_a_host_that_looks_at_its_loss_for_longer_than_rounds_take_contributes(
+    simnet_cluster: RunCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks when nothing is to be followed, and for a tenth of its time."""
+    evaluate, looks_at_s = InlineTrainer.evaluate, list[float]()
+
+    async def noted(trainer: InlineTrainer, state: StateRef) -> float:
+        loss_nats = await evaluate(trainer, state)
+        if trainer._pace.evaluate_s == LOOK_S:
+            looks_at_s.append(trio.current_time())
+        return loss_nats
+
+    monkeypatch.setattr(InlineTrainer, "evaluate", noted)
+
+    async def script(cluster: Cluster) -> None:
+        slow = cluster.machines[NEW]
+        slow.pace = replace(slow.pace, evaluate_s=LOOK_S)
+        for node in MEMBERS:
+            cluster.start(node)
+        assert await cluster.until_height(3, 120, *MEMBERS)
+        cluster.start(NEW)
+        began = cluster.sightings.height(0)
+        assert await asked_until(cluster, 0, "vouch", {"trainer": slow.node_id.hex()})
+        assert await cluster.until_height(began + 20, 240, *MEMBERS)
+        rounds = sets_with(cluster, NEW)
+        assert rounds[0] <= began + 1 + 3
+        assert len(rounds) >= 10
+        assert len(looks_at_s) == 1  # once it had contributed
 
     run(simnet_cluster, script, 1, 60, {"admission": "vouched"})
 
