@@ -83,6 +83,8 @@ class TwoHosts:
         # a connection from any of these hosts is seen to come from the first, where another one
         # listens: who dials back there would find nobody
         found |= {"DAA_NETWORK__ANNOUNCE": listen}
+        # each host has its own cores: none takes what the others' training leaves of them
+        found |= {"DAA_TRAINER__NICENESS": "0"}
         return found
 
     def started_by(self, command: str) -> list[str]:
