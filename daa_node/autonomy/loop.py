@@ -13,6 +13,7 @@ from typing import assert_never
 import trio
 
 from daa_dag.ids import NodeId
+from daa_node.autonomy.absences import Absences
 from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, Lessons, adapt, reflect
 from daa_node.autonomy.monitor import Monitor, Snapshot
 from daa_node.autonomy.policy import Policy
@@ -68,6 +69,7 @@ class AutonomyLoop:
         self.is_paused = False  # by the operator
         self._round_began_s: float | None = None  # of the round under way
         self._presence: Presence | None = None  # since it began
+        self._absences = Absences()
         self._ahead_since_s: float | None = None  # we train on, from an update that was merged
 
     def set_paused(self, paused: bool) -> None:
@@ -150,6 +152,7 @@ class AutonomyLoop:
             ready = snapshot.trainer_ready
             work = Work(behaviour.steps, behaviour.codec, behaviour.stop_after_s, awaited=ready)
         us_per_step = self._monitor.meters.us_per_step.value
+        planned = {share.author for share in self._runner.plan().shares}
         self._round_began_s = trio.current_time()
         try:
             happened = await self._runner.run_round(work, self._may_close(snapshot))
@@ -157,6 +160,9 @@ class AutonomyLoop:
             self._round_began_s = None
         if happened.sealed is not None:
             self._monitor.meters.us_per_step.add(float(happened.sealed.us_per_step))
+        if happened.own_included is not None:  # a set was decided
+            contributed = {offer.author for offer in happened.contributors}
+            self._absences.note(planned, contributed, self._monitor.reachable())
         trains_on = self._runner.rules.train_on and happened.own_included
         self._ahead_since_s = happened.sealed_at_s if trains_on else None
         lesson = reflect(behaviour, us_per_step, happened)
@@ -185,6 +191,7 @@ class AutonomyLoop:
         are_enough = partial(self._runner.rules.are_enough, plan)
         planned = {share.author for share in plan.shares}
         never = self._monitor.who_never_train(planned)
+        given_up = self._absences.not_awaited(plan.round)
 
         def may_close(
             collection: Collection, elapsed_s: float, waiting_s: float | None
@@ -195,7 +202,8 @@ class AutonomyLoop:
             shunned = collection.shunned - eligible
             # Said once, it is so for the round: nobody has others wait by taking it back.
             never.update(self._monitor.who_never_train(planned))
-            expected = who_is_expected(planned, never, eligible, are_enough)
+            absent = given_up - collection.authors()
+            expected = who_is_expected(planned, never | absent, eligible, are_enough)
             low = {node for node in expected if self._monitor.is_last(node)}
             gathering = Gathering(
                 elapsed_s=snapshot.round_age_s + elapsed_s,

@@ -11,6 +11,7 @@ import trio
 from daa_consensus.votes import Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
+from daa_node.autonomy.absences import MISSED_MAX
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Monitor
 from daa_node.errors import UserError
@@ -25,8 +26,11 @@ from tests.daa_node.autonomy.test_reason import READY
 from tests.daa_node.rounds.test_rehearsal import COMMITTEE, NODES, Scene, offer_of, said
 
 
-def begun(says: set[NodeId]) -> MayClose:
-    """A round in which all are here, and in which these say that they never train."""
+def begun(says: set[NodeId], missed: int = 0) -> MayClose:
+    """A round in which all are here, and in which these say that they never train.
+
+    The last of them has `missed` so many rounds.
+    """
     context = Scene().context
     runner = SimpleNamespace(
         history=SimpleNamespace(records=[]), plan=lambda: context.plan, rules=context.rules
@@ -42,6 +46,8 @@ def begun(says: set[NodeId]) -> MayClose:
         cast(Monitor, monitor),
         EventLog(time.time_ns),
     )
+    for _ in range(missed):
+        loop._absences.note(set(NODES), set(NODES[:3]), set(NODES))
     return loop._may_close(READY)
 
 
@@ -66,6 +72,16 @@ async def test_a_word_given_once_holds_for_the_round() -> None:
         assert may_close(collected(3), 1.0, 0.0) == "all 3 contributions are acknowledged"
         says.clear()
         assert may_close(collected(3), 1.0, 0.0) == "all 3 contributions are acknowledged"
+
+
+async def test_who_misses_round_after_round_is_not_waited_for_unless_its_offer_is_here() -> None:
+    assert begun(set(), MISSED_MAX - 1)(collected(3), 1.0, 0.0) is None
+    may_close = begun(set(), MISSED_MAX)
+    assert may_close(collected(3), 1.0, 0.0) == "all 3 contributions are acknowledged"
+    offered = collected(3)
+    offered.offer(offer_of(NODES[3]))
+    assert may_close(offered, 1.0, 0.0) is None
+    assert may_close(collected(4), 1.0, 0.0) == "all 4 contributions are acknowledged"
 
 
 async def test_where_too_few_train_for_the_rule_all_are_waited_for_until_the_window_ends() -> None:

@@ -21,6 +21,7 @@ from simnet.world.scenario import Scenario
 MEMBERS = (0, 1, 2, 3)
 NEW = 4  # the first newcomer
 LOOK_S = 10.0
+STEP_S = 30.0
 
 
 def run(
@@ -117,6 +118,33 @@ def test_a_host_that_looks_at_its_loss_for_longer_than_rounds_take_contributes(
         assert len(looks_at_s) == 1  # once it had contributed
 
     run(simnet_cluster, script, 1, 60, {"admission": "vouched"})
+
+
+def test_a_trainer_too_slow_for_the_rounds_hardly_lengthens_them(
+    simnet_cluster: RunCluster,
+) -> None:
+    """It idles after 16 rounds and enrolls again; of these it is waited for in one."""
+
+    async def round_s(cluster: Cluster, rounds: int) -> float:
+        began_s, height = trio.current_time(), cluster.sightings.height(0)
+        assert await cluster.until_height(height + rounds, 120, *MEMBERS)
+        return (trio.current_time() - began_s) / rounds
+
+    async def script(cluster: Cluster) -> None:
+        slow = cluster.machines[NEW]
+        slow.pace = replace(slow.pace, step_s=lambda _round: STEP_S)
+        for node in MEMBERS:
+            cluster.start(node)
+        assert await cluster.until_height(3, 120, *MEMBERS)
+        alone_s = await round_s(cluster, 8)
+        cluster.start(NEW)
+        assert await asked_until(cluster, 0, "vouch", {"trainer": slow.node_id.hex()})
+        await round_s(cluster, 12)  # it has been missed often enough
+        beside_s = await round_s(cluster, 32)
+        assert sets_with(cluster, NEW) == []
+        assert 1.02 * alone_s < beside_s < 1.1 * alone_s
+
+    run(simnet_cluster, script, 1, 80, {"admission": "vouched"})
 
 
 async def asked_until(cluster: Cluster, node: int, command: str, words: dict[str, str]) -> bool:

@@ -1,0 +1,48 @@
+"""Who is here and never brings anything is waited for in few rounds; who does, is in all."""
+
+from daa_dag.ids import NodeId
+from daa_node.autonomy.absences import MISSED_MAX, NAMES_MAX, TRIED_EACH, Absences
+
+ALICE, BOB, CAROL = (NodeId(name * 32) for name in (b"a", b"b", b"c"))
+ALL = {ALICE, BOB, CAROL}
+TRIED, NOT_TRIED = 5 * TRIED_EACH, 5 * TRIED_EACH + 1
+
+
+def after(rounds: int, contributed: set[NodeId], reachable: set[NodeId] = ALL) -> Absences:
+    absences = Absences()
+    for _ in range(rounds):
+        absences.note(ALL, contributed, reachable)
+    return absences
+
+
+def test_who_missed_as_many_rounds_in_a_row_is_waited_for_in_one_of_many() -> None:
+    assert after(MISSED_MAX - 1, ALL - {BOB}).not_awaited(NOT_TRIED) == set()
+    absences = after(MISSED_MAX, ALL - {BOB})
+    waits = [BOB not in absences.not_awaited(TRIED + at) for at in range(2 * TRIED_EACH)]
+    assert [at for at, does in enumerate(waits) if does] == [0, TRIED_EACH]
+
+
+def test_who_has_contributed_is_waited_for_again() -> None:
+    absences = after(MISSED_MAX, ALL - {BOB})
+    absences.note(ALL, ALL, ALL)
+    assert absences.not_awaited(NOT_TRIED) == set()
+
+
+def test_a_round_for_which_it_was_away_or_not_planned_is_none_that_it_missed() -> None:
+    assert after(MISSED_MAX, ALL - {BOB}, ALL - {BOB}).not_awaited(NOT_TRIED) == set()
+    absences = after(MISSED_MAX - 1, ALL - {BOB})
+    absences.note(ALL - {BOB}, ALL - {BOB}, ALL)
+    assert absences.not_awaited(NOT_TRIED) == set()
+
+
+def test_to_idle_and_come_back_makes_up_for_nothing() -> None:
+    absences = after(MISSED_MAX, ALL - {BOB})
+    absences.note(ALL - {BOB}, ALL - {BOB}, ALL - {BOB})
+    assert absences.not_awaited(NOT_TRIED) == {BOB}
+
+
+def test_ever_new_names_take_the_place_of_who_missed_a_round_longest_ago() -> None:
+    absences = after(MISSED_MAX, {ALICE})
+    others = {NodeId(at.to_bytes(32, "big")) for at in range(NAMES_MAX - 1)}
+    absences.note(others | {CAROL}, set(), others | {CAROL})
+    assert absences.not_awaited(NOT_TRIED) == {CAROL}
