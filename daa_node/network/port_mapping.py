@@ -81,10 +81,11 @@ class PortMapping:
         """For so long, or until members see us where they have not: a home's address may change.
 
         What was claimed leads nowhere then, and what the router says may have seemed another's.
+        One alone may say each time that it sees us elsewhere.
         """
-        known = {*self._reachability.seen_at()}
+        known = self._reachability.surely_seen_at()
         with trio.move_on_after(seconds):
-            while known.issuperset(self._reachability.seen_at()):
+            while known.issuperset(self._reachability.surely_seen_at()):
                 await trio.sleep(CHECK_S)
 
     def _is_wanted(self) -> bool:

@@ -95,9 +95,10 @@ class Reachability:
         return self._transport.addresses() if self.is_dialable else []
 
     def claim(self, host: str | None, port: int) -> None:
-        """The router lets others in there, or nowhere any more: measure it soon."""
-        self._claimed = None if host is None else (host, port)
-        self._asked = []
+        """The router lets others in there, or nowhere any more: measure it soon, if it is news."""
+        claimed = None if host is None else (host, port)
+        if claimed != self._claimed:
+            self._claimed, self._asked = claimed, []
 
     @property
     def is_dialable(self) -> bool:
@@ -240,8 +241,7 @@ class Reachability:
             return None
         hosts = self._hosts_unknown() if self._claimed is None else [self._claimed[0]]
         for host in hosts:
-            through = {node for node, seen in found.rung.items() if seen == host}
-            if self._contacts.one_is_honest(through):
+            if self._see_us_at(host, found.rung):
                 return Address(f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{ports[0]}")
         return None
 
@@ -259,6 +259,15 @@ class Reachability:
         """Where members see us, most of them first."""
         seen = Counter([*self._found.rung.values(), *self._found.silent.values()])
         return [host for host, _ in seen.most_common()]
+
+    def surely_seen_at(self) -> set[str]:
+        """Of these, where somebody honest sees us."""
+        seen = self._found.rung | self._found.silent
+        return {host for host in seen.values() if self._see_us_at(host, seen)}
+
+    def _see_us_at(self, host: str, seen: Mapping[NodeId, str]) -> bool:
+        """Whether enough of these do."""
+        return self._contacts.one_is_honest({node for node, at in seen.items() if at == host})
 
 
 def ports_of(addresses: list[Address]) -> tuple[int, ...]:

@@ -37,6 +37,9 @@ class World:
     def seen_at(self) -> list[str]:
         return self.seen
 
+    def surely_seen_at(self) -> set[str]:
+        return {*self.seen}
+
     def claim(self, host: str | None, port: int) -> None:
         self.claimed.append((host, port))
 

@@ -13,6 +13,7 @@ from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network import reachability
 from daa_node.network.dial_back import REQUEST, decode_request
+from daa_node.network.port_mapping import PortMapping
 from daa_node.network.reachability import Reach, Reachability, ports_of
 from daa_node.network.turns import share_of
 from daa_node.observability.events import EventLog
@@ -263,6 +264,46 @@ async def test_a_router_is_believed_where_members_see_us_and_get_through_alone(
         await trio.sleep(30)
         assert world.bell.outside is None
         nursery.cancel_scope.cancel()
+
+
+class Carrier:
+    """A home's router, behind that of a carrier."""
+
+    def __init__(self) -> None:
+        self.asked_at_s: list[float] = []
+
+    async def open_port(self, port: int, _seconds: int) -> tuple[str, int]:
+        self.asked_at_s.append(trio.current_time())
+        return "100.64.1.2", port
+
+    async def close_port(self, outside: int) -> None:
+        """It does."""
+
+
+async def test_who_sees_us_elsewhere_each_time_has_neither_router_nor_members_asked_more(
+    autojump_clock: object,
+) -> None:
+    world, router = World("silent", "silent", "silent", "silent"), Carrier()
+    ask, told = world.ask, 0
+
+    async def lying_ask(peer_id: PeerId, name: str, body: Any, *limits: float) -> Any:
+        nonlocal told
+        if peer_id == MEMBERS[0].hex():
+            told += 1
+            world.seen[MEMBERS[0]] = f"198.51.100.{told}"
+        return await ask(peer_id, name, body, *limits)
+
+    world.ask = lying_ask  # type: ignore[method-assign]
+    surroundings: Any = world
+    mapping = PortMapping(router, world.own, surroundings, world.events)
+    with trio.move_on_after(3 * reachability.AGAIN_S + 60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.own.run)
+            nursery.start_soon(mapping.run)
+    assert told == 4
+    assert len(world.asked) == 4 * len(MEMBERS)
+    assert len(router.asked_at_s) == 4
+    assert world.own.surely_seen_at() == {SEEN_AT}
 
 
 def own_and_proven(world: World) -> list[Address]:
