@@ -207,7 +207,9 @@ class EnrolmentRequests:
                 raise Unavailable(str(fault)) from None
             raise
         now, action = self.validators.now, enrolment.request.action
-        if not is_open(enrolment, now):
+        # No set takes it yet: till one does, it would hold the word that somebody says for it.
+        is_far_ahead = enrolment.request.expires_round > now.roll.round + EXPIRY_ROUNDS_MAX
+        if is_far_ahead or not is_open(enrolment, now):
             why = self._why_not(enrolment) or "it is over"
             raise Unavailable(f"the chain does not admit this now: {summary(action)}: {why}")
         needs_word = now.roll.rules.admission is Admission.VOUCHED

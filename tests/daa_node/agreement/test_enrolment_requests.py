@@ -1,5 +1,6 @@
 """Enrolments: made, told, kept with their connection, and vouched for by whoever may."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from daa_consensus.enrolment import (
     encode_enrolment,
 )
 from daa_consensus.membership import Membership
-from daa_consensus.roll import Admission, Roll, RollRules
+from daa_consensus.roll import EXPIRY_ROUNDS_MAX, Admission, Roll, RollRules
 from daa_consensus.votes import Signed, Statement
 from daa_node.agreement.doorstep import Doorstep
 from daa_node.agreement.enrolment_requests import (
@@ -115,6 +116,25 @@ async def test_who_enrolls_tells_members_and_one_of_them_vouches() -> None:
     word = await member.requests.vouch(TRAINER.node_id)
     assert member.held.brought_by(NAMES[0]) == [made, word]
     assert isinstance(word.request.action, Vouch)
+
+
+@pytest.mark.parametrize("admission", [Admission.VOUCHED, Admission.OPEN])
+async def test_what_no_set_takes_for_long_lies_nowhere_and_holds_nobodys_word(
+    admission: Admission,
+) -> None:
+    member = Desk(MEMBERS[0], admission)
+    own = await enrolled(admission)
+
+    def expiring(expires_round: int) -> Enrolment:
+        request = replace(own.request, expires_round=expires_round)
+        return Enrolment(request, envelope.sign(request.statement(CHAIN), TRAINER).signature)
+
+    with pytest.raises(Unavailable, match=f"expires with round {EXPIRY_ROUNDS_MAX + 1}"):
+        member.requests.offer(expiring(EXPIRY_ROUNDS_MAX + 1), TRAINER.peer_id)
+    assert not member.requests.listing()["asked"]
+    assert not member.held.brought_by(NAMES[0])
+    member.requests.offer(expiring(EXPIRY_ROUNDS_MAX), TRAINER.peer_id)
+    assert member.requests.listing()["asked"] or member.held.brought_by(NAMES[0])
 
 
 async def test_an_enrolment_lies_with_its_connection_and_goes_with_it() -> None:
