@@ -167,9 +167,11 @@ class Invitations:
             entered = [name for name in self._book.coming if roll.entry_of(name) is not None]
             if entered:
                 await self._keep(self._book.with_in(entered))
-            self._vouched(roll)  # forgets what has lapsed
+            if roll.rules.admission is not Admission.VOUCHED:
+                return
             for name in self._book.coming:
-                if name not in self._promised and roll.rules.admission is Admission.VOUCHED:
+                has_room = self._vouched(roll) < roll.rules.per_voucher  # forgets what has lapsed
+                if name not in self._promised and has_room:
                     with suppress(Unavailable, UserError):  # it has not enrolled here since
                         await self._desk.vouch(name)
                         self._promised[name] = enrolment_until(self._desk.next_round())

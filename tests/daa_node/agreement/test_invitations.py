@@ -225,7 +225,7 @@ async def test_a_disk_or_a_desk_that_fails_now_is_asked_again_at_the_next_look(
     autojump_clock: object,
 ) -> None:
     """Nobody's daemon ends for it."""
-    desk = Desk()
+    desk = Desk(RollRules(Admission.VOUCHED, per_voucher=3))
     token = await desk.token(uses=2)
     for keys in COMERS[:2]:
         await desk.bring(token, keys)
@@ -356,13 +356,19 @@ async def test_a_voucher_over_its_quota_lets_in_nobody_more_also_before_the_chai
     assert await desk.bring(second, COMERS[1]) == replace(WELCOME, next_round=80)
 
 
-async def test_no_joiner_holds_a_promised_place_for_longer_than_the_word_for_it_counts() -> None:
+async def test_no_joiner_holds_a_promised_place_for_longer_than_the_word_for_it_counts(
+    autojump_clock: object,
+) -> None:
+    """Who comes back then waits: of two words for one place a set takes either."""
     desk = Desk(RollRules(Admission.VOUCHED, per_voucher=1))
     first, second = await desk.token(), await desk.token()
-    far_ahead = enrolled(COMERS[0], expires=10**6)
+    far_ahead, other = enrolled(COMERS[0], expires=10**6), enrolled(COMERS[1], expires=1100)
     assert await desk.hand_in(first, COMERS[0], far_ahead) == WELCOME
     desk.round += 1000
-    assert await desk.bring(second, COMERS[1]) == replace(WELCOME, next_round=1010)
+    assert await desk.hand_in(second, COMERS[1], other) == replace(WELCOME, next_round=1010)
+    with trio.move_on_after(2 * LOOK_S):
+        await desk.made.run()
+    assert not desk.vouched
 
 
 async def test_a_place_that_is_promised_is_counted_once_and_is_its_holders() -> None:
