@@ -246,14 +246,19 @@ class Reachability:
         return None
 
     def _hosts_unknown(self) -> list[str]:
-        """Where members see us and we do not listen, as far as we know; the internet's first."""
+        """Where members see us and we do not listen, as far as we know; the internet's first.
+
+        Of two that are as good the one that is told: else one member would have others told of a
+        change each time, where a host has two ways out.
+        """
         assert self._doorbell is not None, "asked where it rings"
         proven = f"{self._doorbell.outside}/"  # has stood among our addresses since
         own = [each for each in self._transport.addresses() if not each.startswith(proven)]
-        known = {each.split("/")[2] for each in own}
+        known, told = {each.split("/")[2] for each in own}, proven.split("/")
         seen = [ipaddress.ip_address(host) for host in self.seen_at() if host not in known]
         far = [each for each in seen if not (each.is_loopback or each.is_link_local)]
-        return [str(each) for each in sorted(far, key=lambda each: not each.is_global)]
+        far.sort(key=lambda each: (not each.is_global, str(each) not in told))
+        return [str(each) for each in far]
 
     def seen_at(self) -> list[str]:
         """Where members see us, most of them first."""

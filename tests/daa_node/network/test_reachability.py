@@ -333,6 +333,25 @@ async def test_where_a_router_forwards_our_port_members_tell_us_the_address_outs
         nursery.cancel_scope.cancel()
 
 
+async def test_of_two_ways_out_one_member_does_not_say_which_is_told(
+    autojump_clock: object,
+) -> None:
+    """Each change is a new record, which everybody passes on."""
+    world, outside = World("rings", "rings", "rings", "rings"), list[Address | None]()
+    world.addresses = lambda: own_and_proven(world)  # type: ignore[method-assign]
+    for at in range(4):
+        liar, *others = MEMBERS[at:] + MEMBERS[:at]
+        for host in ("8.8.4.4", "8.8.4.5"):  # the liar says one, then the other
+            world.seen = {liar: host, others[0]: "8.8.4.4", others[1]: "8.8.4.4"}
+            world.seen[others[2]] = "8.8.4.5"
+            await world.measured()
+            outside.append(world.bell.outside)
+    assert len({*outside}) == 1
+    world.seen |= dict.fromkeys(MEMBERS, "8.8.4.6")
+    await world.measured()
+    assert world.bell.outside == "/ip4/8.8.4.6/tcp/4001"
+
+
 @pytest.mark.parametrize(
     ("manners", "seen"),
     [
