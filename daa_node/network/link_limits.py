@@ -15,7 +15,8 @@ else that streams carry (see carried). Blobs wait for the caps, as do strangers'
 answers to them. Members' circuits and long answers, of theirs and of ours, go first, with a part of
 a cap. Letters, which are what members send each other to agree, gossip and short answers wait for
 no cap, and no budget holds back what members agree by. What is under way when a limit is reached
-comes to its end. What the day has cost is on disk, so that a restart gives nothing back.
+comes to its end. What the day has cost is on disk, so that a restart gives nothing back; nor does a
+clock that was wrong and is put right.
 """
 
 from collections import deque
@@ -46,6 +47,7 @@ STRANGERS_SHARE = 0.25
 FIRST_SHARE = 0.5  # of a cap: answers to members, and their circuits; the rest is our bulk's
 LOOK_EVERY_S = 1.0
 SAVE_EVERY_S = 30.0  # what a crash may give back
+DAYS_KEPT = 2  # beside this one: what the record tells of, and where a clock has been since
 OWN_KEPT = 4  # contributions: of this round and those that others may still want
 KIND, NAME = "link", "day"
 RECORD_BYTES_MAX = 64
@@ -136,6 +138,7 @@ class LinkLimits:
         self._guests_bytes = 0  # all others; a restart forgets them as theirs
         self._carried_before = (0, 0)  # by streams, of members and of strangers, before this day
         self._saved_bytes = 0
+        self._spent_on: dict[int, int] = {}  # of other days; the one turned from last is the last
         self._told = Budget.OPEN
 
     def note_own(self, root: BlobRoot) -> None:
@@ -224,6 +227,8 @@ class LinkLimits:
             match [] if payload is None else canonical.decode(payload, RECORD_BYTES_MAX):
                 case [int() as day, int() as spent] if day == self._day and spent >= 0:
                     self._members_bytes = self._saved_bytes = spent
+                case [int() as day, int() as spent] if spent >= 0:
+                    self._spent_on[day] = spent
         except (StorageFailed, NotCanonical) as failure:
             self._events.emit(STORAGE_FAILED, detail=f"the day's data are not known: {failure}")
         self._look()
@@ -250,10 +255,10 @@ class LinkLimits:
         return None if gigabytes is None else int(gigabytes * GB_BYTES)
 
     def _strangers_bytes(self) -> int:
-        self._turn_day()
         return self._guests_bytes + self.carried.of_strangers - self._carried_before[1]
 
     def _has_for_strangers(self) -> bool:
+        self._turn_day()
         most = self._budget_bytes()
         have_some = most is None or self._strangers_bytes() < STRANGERS_SHARE * most
         return have_some and self.budget is Budget.OPEN
@@ -261,9 +266,13 @@ class LinkLimits:
     def _turn_day(self) -> None:
         day = self._wall_ns() // DAY_NS
         if day != self._day:
-            self._day = day
+            before, self._day = self._day, day
+            self._spent_on[before] = self.spent_bytes  # of the day that is over
+            self._guests_bytes = 0
             self._carried_before = self.carried.of_members, self.carried.of_strangers
-            self._members_bytes = self._guests_bytes = 0
+            self._members_bytes = self._spent_on.pop(day, 0)
+            while len(self._spent_on) > DAYS_KEPT:
+                del self._spent_on[next(iter(self._spent_on))]
 
     def _look(self) -> None:
         """Tell of a limit that is reached, or left."""

@@ -325,6 +325,30 @@ def test_a_restart_gives_nothing_back_and_a_new_day_does() -> None:
     in_swarm(play, receivers=0)
 
 
+def test_a_clock_that_is_wrong_for_a_while_gives_nothing_back() -> None:
+    """As of a host without a battery, until it has heard what time it is."""
+
+    async def play(world: World) -> None:
+        before = Link(data_gb_a_day=1.0)
+        before.limits.count(GB_BYTES)
+        await before.limits.save()
+        after = Link(before.records, data_gb_a_day=1.0)
+        today, after.limits._day, after.day = before.day, 0, 0
+        await after.limits.load()
+        assert after.limits.spent_bytes == 0
+        after.limits.count(5)
+        await after.limits.save()
+        for after.day, spent in ((today, GB_BYTES), (today + 1, 0), (today, GB_BYTES)):
+            assert after.limits.spent_bytes == spent
+        assert after.limits.budget is Budget.SPENT
+        await after.limits.save()
+        again = Link(before.records, data_gb_a_day=1.0)
+        await again.limits.load()
+        assert again.limits.spent_bytes == GB_BYTES
+
+    in_swarm(play, receivers=0)
+
+
 def test_a_crash_gives_back_half_a_minute_and_a_full_disk_no_more_once_it_has_room() -> None:
     async def play(world: World) -> None:
         link = Link(data_gb_a_day=1.0)
