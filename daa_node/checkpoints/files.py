@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -122,8 +123,17 @@ class ChainFiles:
         return before
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file, or a record of that name. Raises Unreadable."""
-        return self._is_there(self._shelf, name)
+        """Whether there is such a file, or a record of that name. Raises Unreadable.
+
+        A running daemon may have packed it since the last listing, or merged packs.
+        """
+        for _ in range(LISTINGS_MAX):
+            with suppress(Gone):
+                if self._is_there(self._shelf, name):
+                    return True
+            if not self._have_packs_changed():
+                return False
+        raise Gone(GONE)
 
     def _is_there(self, shelf: Shelf, name: str) -> bool:
         return os.path.lexists(self.directory / name) or self._packs.has(shelf, name)
@@ -206,11 +216,17 @@ class ChainFiles:
                 packed = None  # a running daemon merged the pack
             if packed is not None:
                 return packed
-            shelf = self._packs.shelf(self._pack_names(), [])
-            if shelf == self._shelf:
+            if not self._have_packs_changed():
                 break
-            self._shelf = shelf
         raise Gone(GONE)
+
+    def _have_packs_changed(self) -> bool:
+        """Look at them anew, if there are others than there were; whether that told more."""
+        names, before = self._pack_names(), self._shelf
+        if {*names} == {head.name for head in (*before.heads, *before.superseded)}:
+            return False  # what many that are not there are asked for costs no more
+        self._shelf = self._packs.shelf(names, [])
+        return self._shelf != before
 
     def _pack_names(self) -> list[str]:
         try:

@@ -190,6 +190,23 @@ def test_of_a_long_chain_no_more_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert sum(long.values()) < sum(judged.values()) / 4
 
 
+def test_what_a_daemon_packs_and_merges_meanwhile_is_there_as_before(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+
+    async def run() -> None:
+        await grow(maker, ROUNDS, *PACKED)
+        chain = maker.chain_directory
+        past, view = own_chain(ChainFiles(chain), FACTS), own_view(chain)
+        expected, rows = told(certified_chain(ChainFiles(chain), FACTS)), view_chain(chain).rows
+        while not await maker.store.merge_packs():
+            assert await maker.chain.pack(KINDS, 1)
+            await maker.publish(await maker.make_round())
+        assert told(past) == expected
+        assert view.newest_of(view.find("tip"), ROUNDS)[::-1] == list(rows)
+
+    trio.run(run)
+
+
 # What is damaged
 
 
