@@ -124,7 +124,7 @@ class LineView:
         return _row(self.files, self._has, vertex, height <= self.certified)
 
     def _has(self, name: str) -> bool:
-        return name not in self.leaving and self.files.has(name)
+        return name not in self.leaving and _is_there(self.files, name)
 
 
 def own_view(directory: Path) -> View:
@@ -138,7 +138,7 @@ def own_view(directory: Path) -> View:
     if kept is None or ids is None:
         return view_chain(directory)
     newer = range(len(kept.ids), len(ids))
-    signed = [at for at in newer if files.has(f"{CERTIFICATES}/{exec_name(ids[at])}")]
+    signed = [at for at in newer if _is_there(files, f"{CERTIFICATES}/{exec_name(ids[at])}")]
     return LineView(files, kept.beside.leaving, ids, max(signed, default=newer.start - 1))
 
 
@@ -233,6 +233,14 @@ def _signers(
     except (BadMessage, Unreadable) as fault:
         raise _damaged(f"{name}: {fault}") from None
     return tuple(signer for signer, _ in certificate.signatures)
+
+
+def _is_there(files: ChainFiles, name: str) -> bool:
+    """Raises UserError where packs that may hold it cannot be read."""
+    try:
+        return files.has(name)
+    except Unreadable as fault:
+        raise _damaged(f"{name}: {fault}") from None
 
 
 def _damaged(detail: str) -> UserError:

@@ -1,8 +1,10 @@
 """Commands that go by what a node has left say of its chain what those say that judge all of it."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -277,6 +279,16 @@ def test_a_damaged_row_of_the_log_is_refused_as_ever(node: Path) -> None:
     said = answers(lambda: view.newest_of(view.find("tip"), 30))
     assert said == answers(lambda: view_chain(node / "chain"))
     assert names[5] in str(said)
+
+
+def test_a_row_that_cannot_be_told_for_a_bad_disk_is_refused_in_words(node: Path) -> None:
+    """Of a pack that was good when it was opened, as a log begins."""
+    for pack in files_under(node / "chain" / PACKS):
+        view, payload = own_view(node / "chain"), pack.read_bytes()
+        os.truncate(pack, len(payload) // 2)
+        said = [answers(partial(view.find, str(at))) for at in view.heights]
+        assert any("ends in its index" in str(each) for each in said)
+        pack.write_bytes(payload)
 
 
 def newer(node: Path) -> Iterator[str]:
