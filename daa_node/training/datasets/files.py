@@ -9,6 +9,7 @@ import errno
 import fcntl
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ READ_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_BYTES_MAX = 1 << 40  # a terabyte: more than a worker's cache is meant for
 NAME_CHARACTERS = 32  # of a digest, in the name of a cached file
+_NAMED = re.compile(rf".+-[0-9a-f]{{{NAME_CHARACTERS}}}(\.tokens)?")
 LOCK = ".lock"  # of a cache; all other hidden files there are half made
 
 
@@ -167,7 +169,7 @@ def keeping_what_is_used(cache_dir: Path) -> Iterator[None]:
         since_ns = (cache_dir / LOCK).stat().st_mtime_ns  # by the clock of its file system
     yield
     with suppress(OSError):
-        for kept in cache_dir.glob("[!.]*"):
+        for kept in filter(_is_ours, cache_dir.glob("[!.]*")):
             if kept.stat().st_atime_ns < since_ns:
                 kept.unlink()
 
@@ -206,6 +208,11 @@ def _kept(cache_dir: Path, name: str, suffix: str) -> tuple[Path, str] | None:
             return known, digest
         known.unlink(missing_ok=True)
     return None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether its name is one that `_named` gives: a person may put data of their own here."""
+    return _NAMED.fullmatch(path.name) is not None
 
 
 def _named(cache_dir: Path, name: str, digest: str, suffix: str) -> Path:

@@ -16,6 +16,7 @@ from daa_node.training.datasets.files import (
     Wanted,
     check_there,
     digest_of_content,
+    keeping_what_is_used,
     kept_or_made,
     open_wanted,
 )
@@ -172,3 +173,22 @@ def test_a_file_that_unpacks_to_more_than_a_cache_may_hold_is_refused(
     with pytest.raises(UserError, match=f"unpacks to more than {len(TEXT) - 1} bytes"):
         open_wanted(packed(tmp_path), tmp_path / "cache")
     assert not names(tmp_path / "cache")
+
+
+def test_of_the_cache_only_what_was_made_there_and_is_not_used_goes(tmp_path: Path) -> None:
+    """Somebody may take it for the place of a host's own data."""
+    wanted, cache = packed(tmp_path), tmp_path / "cache"
+    (cache / "a folder").mkdir(parents=True)
+    for own in ("corpus.txt", "a folder/b.tokens", f"corpus-{'7' * 31}.tokens"):
+        (cache / own).write_bytes(TEXT)
+        os.utime(cache / own, (0, 0))
+    theirs = {path.name for path in cache.iterdir()}
+    with keeping_what_is_used(cache):
+        first = open_wanted(wanted, cache).path.name
+    with keeping_what_is_used(cache):
+        assert open_wanted(wanted, cache).path.name == first
+    assert names(cache) == {*theirs, first}
+    os.utime(cache / first, (0, 0))  # the last use was long ago
+    with keeping_what_is_used(cache):
+        pass
+    assert names(cache) == theirs
