@@ -197,7 +197,8 @@ def _alone_in(cache_dir: Path) -> Iterator[None]:
 def _sweep(cache_dir: Path) -> None:
     for left in cache_dir.glob(".*"):
         if left.name != LOCK:
-            left.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder, or what a file server keeps while it is mapped
+                left.unlink()
 
 
 def _kept(cache_dir: Path, name: str, suffix: str) -> tuple[Path, str] | None:

@@ -178,7 +178,8 @@ def test_a_file_that_unpacks_to_more_than_a_cache_may_hold_is_refused(
 def test_of_the_cache_only_what_was_made_there_and_is_not_used_goes(tmp_path: Path) -> None:
     """Somebody may take it for the place of a host's own data."""
     wanted, cache = packed(tmp_path), tmp_path / "cache"
-    (cache / "a folder").mkdir(parents=True)
+    for folder in ("a folder", ".a hidden one"):  # as a server of files has for what was there
+        (cache / folder).mkdir(parents=True)
     for own in ("corpus.txt", "a folder/b.tokens", f"corpus-{'7' * 31}.tokens"):
         (cache / own).write_bytes(TEXT)
         os.utime(cache / own, (0, 0))
