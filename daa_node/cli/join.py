@@ -122,9 +122,10 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     costs = costs_of(made, home.config.storage.retention, prospect.next_round, others)
     check_quota(home.config.storage.bytes_max, costs)
     free_bytes = hands.free_bytes(wanted.directory)
+    costs = replace(costs, disk_bytes=costs.disk_bytes - home.held_bytes)
     check_room(wanted.directory, costs.disk_bytes, free_bytes)
     speed = _tried(made, home, anchor, hands.measure)
-    costs = replace(costs, disk_bytes=costs.disk_bytes + speed.data_bytes)
+    costs = replace(costs, disk_bytes=max(0, costs.disk_bytes + speed.data_bytes))
     check_room(wanted.directory, costs.disk_bytes, free_bytes)
     for line in told(invite, found, costs, free_bytes, speed):
         report.put(line)

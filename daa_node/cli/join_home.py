@@ -16,6 +16,7 @@ import yaml
 
 from daa_dag.ids import VertexId
 from daa_node import config as node_config
+from daa_node.adapters.host_looks import held_bytes
 from daa_node.cli import identity, local, report
 from daa_node.cli.data_directory import DataDirectory, read_text, rewrite, write_durably
 from daa_node.cli.settings_edit import edited, with_items
@@ -55,6 +56,12 @@ class Home:
         loaded = node_config.load("config.yaml", settings, os.environ)
         _check_enrolls(loaded)
         return cls(directory, NodeKeys.generate(), loaded.value, invite, settings)
+
+    @property
+    def held_bytes(self) -> int:
+        """What of the network has come before, and what was made of the data."""
+        directory = self.directory
+        return held_bytes([directory.chain, directory.work, directory.trainer])
 
     @classmethod
     def _of_node(cls, directory: DataDirectory, invite: Invite) -> "Home":

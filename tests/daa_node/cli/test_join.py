@@ -1,5 +1,6 @@
 """`join` comes in with an invite, or says in one sentence why not, and keeps nothing then."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -419,6 +420,22 @@ async def test_a_disk_must_have_room_for_what_is_made_of_the_data_too(person: Pe
         assert "there is no room" in said
         person.data_bytes -= 10**9
         assert await person.joins(await inviter.invite()) == ""
+
+
+async def test_what_has_come_already_needs_no_room_once_more(person: Person) -> None:
+    """Who was told to make room and to give the same line again has no more of it than it takes."""
+    person.fails, person.data_bytes = "no space left on device", 10**9
+    async with inviting() as inviter:
+        text = await inviter.invite()
+        assert "give the same line again" in await person.joins(text)
+        cache, person.fails = person.root / "trainer" / "cache", ""
+        cache.mkdir(parents=True)
+        (cache / "tokens").touch()
+        os.truncate(cache / "tokens", person.data_bytes)
+        person.free_bytes = person.data_bytes - 1
+        assert await person.joins(text) == ""
+        os.truncate(cache / "tokens", 0)
+        assert "there is no room" in await person.joins(text)
 
 
 async def test_a_bound_that_is_too_tight_is_said_before_anything_is_fetched(
