@@ -164,17 +164,22 @@ class Invitations:
     async def _see_in(self) -> None:
         async with self._turn:
             roll = self._desk.now()
-            entered = [name for name in self._book.coming if roll.entry_of(name) is not None]
+            by_name = {entry.name: entry for entry in roll.entries}
+            here = [by_name[name] for name in self._book.coming if name in by_name]
+            # Whom another member has let in first it may let go again: our invite holds for it yet.
+            entered = [entry.name for entry in here if entry.voucher in (None, self._me)]
             if entered:
                 await self._keep(self._book.with_in(entered))
             if roll.rules.admission is not Admission.VOUCHED:
                 return
+            taken = self._vouched(roll)  # forgets what has lapsed
             for name in self._book.coming:
-                has_room = self._vouched(roll) < roll.rules.per_voucher  # forgets what has lapsed
-                if name not in self._promised and has_room:
+                is_known = name in by_name or name in self._promised
+                if not is_known and taken < roll.rules.per_voucher:
                     with suppress(Unavailable, UserError):  # it has not enrolled here since
                         await self._desk.vouch(name)
                         self._promised[name] = enrolment_until(self._desk.next_round())
+                        taken += 1
 
     def by_command(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """What the operator may ask."""

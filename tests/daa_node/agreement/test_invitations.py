@@ -94,6 +94,25 @@ async def test_who_came_is_vouched_for_again_until_it_is_in_over_a_start_of_the_
     assert await desk.bring(token, COMERS[0]) is Refusal.GONE
 
 
+async def test_whom_another_member_lets_in_first_and_makes_go_is_vouched_for_again(
+    autojump_clock: object,
+) -> None:
+    """Else one member that lies could bar whomever another one invites."""
+    desk = Desk()
+    token = await desk.token()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.made.run)
+        await desk.bring(token, COMERS[0])
+        desk.enter(COMERS[0], voucher=KEYS[1])
+        await trio.sleep(2 * LOOK_S)
+        assert not desk.vouched
+        desk.roll = Roll(desk.rules)
+        await trio.sleep(2 * LOOK_S)
+        assert desk.vouched == [COMERS[0].node_id]  # though the first word would count yet
+        nursery.cancel_scope.cancel()
+    assert await desk.bring(token, COMERS[0]) == WELCOME
+
+
 async def test_who_has_come_with_an_invite_that_was_taken_back_is_vouched_for_no_more(
     autojump_clock: object,
 ) -> None:
