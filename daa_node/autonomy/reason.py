@@ -65,7 +65,7 @@ def decide(snapshot: Snapshot, policy: Policy) -> Behaviour:
     room_s = max(0.0, snapshot.window_s - upload_s)
     # Who is slower than it was when the plan was made does less, rather than come late.
     train_s = min(snapshot.train_s, snapshot.window_s * policy.train_share, room_s)
-    left_s = train_s - _late_s(snapshot)
+    left_s = train_s - _late_s(snapshot, train_s)
     trained_s = left_s + min(snapshot.ahead_s, train_s)  # by when all stop
     # A step that is never taken is never measured: whoever has just begun tries one.
     is_old = snapshot.round_age_s > GRACE_S
@@ -91,16 +91,24 @@ def _without_training(action: Action, reason: str, s: Snapshot) -> Behaviour:
     return Behaviour(action, 0, s.codec, 0.0, (Decision(action, reason),))
 
 
-def _late_s(s: Snapshot) -> float:
+def _late_s(s: Snapshot, train_s: float) -> float:
     """How much of the round is lost to us; who is a little slower than others is not late.
 
     Nobody waits for who was away, and ages are told by the way of a message too small: a grace
     less. A newcomer follows the others' results, and so is always a little late; as it does not
-    know its speed, nothing says that all its steps fit.
+    know its speed, nothing says that all its steps fit. Of quick rounds it has half all the same:
+    they are closed a grace later where somebody is missing, and one step alone, a process's first,
+    would have its speed taken for a small part of what it is, for many rounds.
     """
-    is_newcomer = s.us_per_step is None and s.round > FOUNDING_ROUND
-    is_late = is_newcomer or s.round_age_s > GRACE_S
-    return s.round_age_s + GRACE_S if is_late else 0.0
+    late_s = s.round_age_s + GRACE_S
+    if s.round_age_s > GRACE_S:
+        return late_s
+    return min(late_s, train_s / 2) if _is_newcomer(s) else 0.0
+
+
+def _is_newcomer(s: Snapshot) -> bool:
+    """Also who has been here, and has just started again."""
+    return s.us_per_step is None and s.round > FOUNDING_ROUND
 
 
 def quorum_lacking(reach: Reach) -> str | None:
@@ -175,7 +183,7 @@ def _codec(s: Snapshot, policy: Policy) -> tuple[str, str, float]:
 def _steps(s: Snapshot, train_s: float) -> tuple[int, str]:
     late = f"round is {s.round_age_s:.0f} s old, " if s.round_age_s > GRACE_S else ""
     if s.us_per_step is None:
-        within = f" within {max(0.0, train_s):.1f} s" if _late_s(s) else ""
+        within = f" within {max(0.0, train_s):.1f} s" if late or _is_newcomer(s) else ""
         return s.steps_max, f"{late}the plan's {s.steps_max}{within}; speed not measured yet"
     fit = max(1, steps_in(round(train_s * 1e6), round(s.us_per_step)))
     if late and fit < s.steps_max:

@@ -160,12 +160,12 @@ def test_a_newcomer_leaves_room_for_being_later_than_it_hears() -> None:
     assert founder.stop_after_s == 16.0  # founders have no set to be late for, and are awaited
 
 
-def test_a_newcomer_tries_a_step_however_short_the_rounds_are() -> None:
-    """Else it would serve for ever: a speed is measured by training."""
+def test_a_newcomer_has_half_of_a_round_however_quick_rounds_are() -> None:
+    """Else it would serve for ever, or go by its first step alone, which is a slow one."""
     hasty = replace(READY, us_per_step=None, train_s=0.7, window_s=1.0, round_age_s=0.9)
     behaviour = decide(hasty, Policy())
-    assert (behaviour.action, behaviour.stop_after_s) == (Action.TRAIN, 0.0)
-    assert "within 0.0 s" in behaviour.decisions[1].reason
+    assert (behaviour.action, behaviour.steps, behaviour.stop_after_s) == (Action.TRAIN, 20, 0.35)
+    assert "within 0.3 s" in behaviour.decisions[1].reason
     assert decide(replace(hasty, round_age_s=1.1), Policy()).action is Action.SERVE
 
 
