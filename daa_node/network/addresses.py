@@ -16,6 +16,11 @@ def is_numeric(address: Address) -> bool:
     return address.startswith(("/ip4/", "/ip6/"))
 
 
+def host_in(address: Address) -> str:
+    """What a multiaddr names first; empty where it names nothing."""
+    return address.split("/")[2] if address.count("/") > 1 else ""
+
+
 def is_circuit(address: Address) -> bool:
     """Whether this leads through a relay."""
     return CIRCUIT in address.split("/")

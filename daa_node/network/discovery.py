@@ -1,10 +1,12 @@
 """Keep in touch: dial every member and bootstrap address for ever, and be found by others.
 
 A target is dialled again soon after it is lost, later and later while it stays away. Addresses come
-from the operator, the genesis, the directory (hello, gossip) and the DHT, newest record first.
+from the operator, the genesis, the directory (hello, gossip) and the DHT, newest record first; but
+where the internet finds us, too, come last.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -24,13 +26,14 @@ from daa_node.identity.record import (
     encode_record,
     sign_record,
 )
-from daa_node.network.addresses import is_circuit, is_numeric, peer_id_in
+from daa_node.network.addresses import host_in, is_circuit, is_numeric, peer_id_in
 from daa_node.network.directory import Directory
 from daa_node.network.gossip import Gossip
 from daa_node.network.topics import record_key
 from daa_node.network.turns import share_of
 from daa_node.observability.events import DIAL_FAILED, PEER_LEFT, EventLog
 from daa_node.seams import Address, Clock, PeerId, Transport
+from daa_node.wire.hosts import is_host
 
 REDIAL_S_FIRST = 0.25
 REDIAL_S_MAX = 5.0  # whoever restarts dials us itself: this is for those that do not know us
@@ -255,10 +258,11 @@ class Discovery:
             """Who finds that nobody can dial it tells so while others wait for its answer."""
             return address in self._addresses_of(peer_id)
 
+        ways_out = _ways_out(self._transport.addresses())
         while failure is not None and len(tried) < ADDRESSES_TRIED_MAX:
             # asked anew: a newer record may have come meanwhile
             left = (address for address in self._addresses_of(peer_id) if address not in tried)
-            address = next(left, None)
+            address = min(left, key=lambda each: host_in(each) in ways_out, default=None)
             if address is None:
                 break
             tried.add(address)
@@ -413,6 +417,15 @@ class Discovery:
             await trio.sleep(CHECK_S)
             if self._transport.connected():
                 return
+
+
+def _ways_out(own: Iterable[Address]) -> set[str]:
+    """Where the internet finds us. Who tells the same is behind our router, or on our host.
+
+    Such are found within first: many routers let nobody back in from there, and say nothing.
+    """
+    hosts = set(map(host_in, own))
+    return {host for host in hosts if is_host(host) and ipaddress.ip_address(host).is_global}
 
 
 async def _as_long_as(holds: Callable[[], bool], do: Callable[[], Awaitable[None]]) -> None:

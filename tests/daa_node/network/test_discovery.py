@@ -283,6 +283,33 @@ async def test_a_newer_record_counts_while_the_addresses_of_the_last_are_dialled
     assert dialled == [stale[0], newer]
 
 
+@pytest.mark.parametrize(("outside", "first"), [("8.8.4.4", 1), ("8.8.4.5", 0)])
+async def test_who_is_behind_our_own_router_is_dialled_within_first(
+    outside: str, first: int
+) -> None:
+    """What leads in from outside may lead nowhere from here, and takes ten seconds to say so."""
+    ours, other = (Neighbour(number, (0, 1)) for number in (0, 1))
+    told = [
+        Address(f"/ip4/{host}/tcp/4002{kind}/p2p/{other.peer_id}")
+        for kind in ("", "/ws")
+        for host in (outside, "192.168.1.3")
+    ]
+    ours.transport.addresses = lambda: [  # type: ignore[method-assign]
+        Address(f"/{host}/tcp/4001/p2p/{ours.peer_id}")
+        for host in ("ip4/8.8.4.4", "ip4/192.168.1.2", "dns/home.example")
+    ]
+    ours.directory.learn(OwnRecord(other.keys, lambda: told, Role.CLOUD, (), other.clock).current())
+    dialled = list[Address]()
+
+    async def dial(address: Address) -> PeerId:
+        dialled.append(address)
+        return other.peer_id
+
+    ours.transport.dial = dial  # type: ignore[method-assign]
+    assert await ours.discovery._dial(other.peer_id) is None
+    assert dialled == [told[first]]
+
+
 async def running_alone(
     neighbour: Neighbour, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
