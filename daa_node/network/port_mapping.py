@@ -113,7 +113,9 @@ class PortMapping:
             found = self._open = await self._router.open_port(port, LEASE_S)
         except Unavailable as reason:
             return await self._give_up(str(reason))
-        wrong = _why_elsewhere(found[0], self._reachability.seen_at())
+        # where enough of them say, one alone does not make another router's address ours
+        seen_at = sorted(self._reachability.surely_seen_at()) or self._reachability.seen_at()
+        wrong = _why_elsewhere(found[0], seen_at)
         if wrong:
             return await self._give_up(wrong)
         self._why = f"the router lets others in at {found[0]}:{found[1]}"

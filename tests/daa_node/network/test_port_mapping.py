@@ -19,6 +19,7 @@ class World:
     def __init__(self, outside: str = "8.8.4.4", seen_at: tuple[str, ...] = ("8.8.4.4",)) -> None:
         self.reach, self.is_unsure = Reach.UNREACHABLE, False
         self.outside, self.seen = outside, list(seen_at)
+        self.unsure: list[str] = []  # where one member alone sees us
         self.listens = [
             Address("/ip4/127.0.0.1/tcp/7/p2p/x"),
             Address("/ip4/192.168.1.2/tcp/4001/p2p/x"),
@@ -35,7 +36,7 @@ class World:
         return self.listens
 
     def seen_at(self) -> list[str]:
-        return self.seen
+        return [*self.unsure, *self.seen]
 
     def surely_seen_at(self) -> set[str]:
         return {*self.seen}
@@ -127,6 +128,22 @@ async def test_a_router_behind_another_one_is_told_of_and_its_port_is_closed(
     assert why in world.mapping.standing()["why"]
     assert world.mapping.standing()["open"] is None
     assert world.told() == ["port_refused"]
+
+
+async def test_one_member_alone_does_not_say_that_the_router_s_address_is_ours(
+    autojump_clock: object,
+) -> None:
+    world = World("100.64.1.2")
+    world.unsure = ["100.64.1.2"]
+    await world.live(10)
+    assert world.told() == ["port_refused"]
+    assert world.mapping.standing()["why"].endswith(
+        "is a private one, and members see us at 8.8.4.4: another router is before it"
+    )
+    few = World(seen_at=())
+    few.unsure = ["8.8.4.4"]  # nobody else has looked yet
+    await few.live(10)
+    assert few.told() == ["port_opened"]
 
 
 async def test_a_home_that_gets_another_address_is_claimed_there_as_soon_as_members_see_it(
