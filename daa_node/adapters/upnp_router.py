@@ -42,12 +42,13 @@ class UpnpRouter:
     async def open_port(self, port: int, seconds: int) -> tuple[str, int]:
         """Where others find it: host and port outside. Raises Unavailable."""
         found, self._found = self._found, None  # it may be another router by now
-        if found is not None:
+        here = hosts_for("ip4", "0.0.0.0")
+        if found is not None and found[1] in here:
             opened = await self._open_at(*found, port, seconds)
             self._found = found
             return opened
         why = "no router answers to UPnP"
-        for own in hosts_for("ip4", "0.0.0.0"):
+        for own in here:
             for sender, answer in await self._answers(own):
                 try:
                     at = upnp_messages.description_at(answer, sender)

@@ -3,7 +3,7 @@
     idle --nobody can dial us, or too few say for long--> asking
     asking --the router opens a port--> open --refreshed--> open
     asking --no router, or it refuses--> asked again much later
-    members see us elsewhere than before--> asking, at once
+    members see us elsewhere than before, or this host is--> asking, at once
     open --the node stops--> the port is closed
 
 What the router says of its own address is a claim: members must have seen us there, and dialling
@@ -19,9 +19,11 @@ from typing import Any, Protocol
 import trio
 
 from daa_node.errors import Unavailable
+from daa_node.network.addresses import host_in
 from daa_node.network.reachability import Reach, Reachability, ports_of
 from daa_node.observability.events import PORT_OPENED, PORT_REFUSED, EventLog
 from daa_node.seams import Transport
+from daa_node.wire.hosts import is_host
 
 CHECK_S = 1.0
 UNSURE_S = 60.0  # by then a second measurement has been made, and relays were asked for help
@@ -72,21 +74,31 @@ class PortMapping:
                 if self._open is None:
                     while not self._is_wanted():
                         await trio.sleep(CHECK_S)
-                await self._rest(REFRESH_S if await self._ask() else AGAIN_S)
+                rest_s, here = REFRESH_S if await self._ask() else AGAIN_S, self._hosts()
+                await self._rest(rest_s, here)
+                if not here <= self._hosts():
+                    await self._close()  # it may lead to where this host was
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_TIMEOUT_S):
                 await self._close()
 
-    async def _rest(self, seconds: float) -> None:
+    async def _rest(self, seconds: float, here: set[str]) -> None:
         """For so long, or until members see us where they have not: a home's address may change.
 
         What was claimed leads nowhere then, and what the router says may have seemed another's.
-        One alone may say each time that it sees us elsewhere.
+        One alone may say each time that it sees us elsewhere. Or until this host is not `here`
+        any more within the home; that it is elsewhere as well, as on a bridge of its own, says
+        nothing.
         """
         known = self._reachability.surely_seen_at()
         with trio.move_on_after(seconds):
-            while known.issuperset(self._reachability.surely_seen_at()):
+            while self._reachability.surely_seen_at() <= known and here <= self._hosts():
                 await trio.sleep(CHECK_S)
+
+    def _hosts(self) -> set[str]:
+        """Where this host is within the home, as far as it tells others."""
+        hosts = {each for each in map(host_in, self._transport.addresses()) if is_host(each)}
+        return {each for each in hosts if ":" not in each and _is_private(each)}
 
     def _is_wanted(self) -> bool:
         """Also where too few members are known to say: we may be behind a router all the same.

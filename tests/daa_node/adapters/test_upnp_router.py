@@ -65,6 +65,16 @@ async def test_a_port_is_opened_refreshed_and_closed() -> None:
         assert not box.open
 
 
+async def test_a_host_that_has_another_address_by_now_has_its_port_opened_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with router(Box()) as (face, ours):
+        for own in (OWN, "127.0.0.2"):
+            monkeypatch.setattr(upnp_router, "hosts_for", lambda *_, own=own: [own])
+            await ours.open_port(4001, 3600)
+            assert dict(face.asked)["AddPortMapping"]["NewInternalClient"] == own
+
+
 async def test_a_number_that_another_has_is_passed_over_a_few_times() -> None:
     box = Box()
     box.of_others = {4001, 4002}

@@ -163,6 +163,23 @@ async def test_a_home_that_gets_another_address_is_claimed_there_as_soon_as_memb
         nursery.cancel_scope.cancel()
 
 
+async def test_a_host_that_has_another_address_at_home_has_its_port_opened_there(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.mapping.run)
+        await trio.sleep(10)
+        world.listens.append(Address("/ip4/172.17.0.1/tcp/4001/p2p/x"))  # a bridge to containers
+        await trio.sleep(10)
+        assert (len(world.asked), world.closed) == (1, [])
+        world.listens[1] = Address("/ip4/192.168.1.7/tcp/4001/p2p/x")  # from the air to the wire
+        await trio.sleep(10)
+        assert world.closed == [4002]
+        assert world.claimed == [("8.8.4.4", 4002), (None, 0), ("8.8.4.4", 4002)]
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_new_address_that_the_router_tells_before_members_do_is_claimed_soon(
     autojump_clock: object,
 ) -> None:
