@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import trio
 
+from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network import hole_punching
-from daa_node.network.hole_punching import WAITS_S, HolePunching
+from daa_node.network.hole_punching import PUNCH_TIMEOUT_S, SETTLE_S, WAITS_S, HolePunching
 from daa_node.observability.events import EventLog
 from daa_node.seams import PeerId
+from daa_node.wire.framing import TRUNCATED
 
 AFTER, LATER = PeerId("b"), PeerId("c")
 BEFORE = PeerId("A")
@@ -36,7 +38,7 @@ class World:
             world,
             world,
             self.is_relayed,
-            lambda _: None,
+            lambda peer: NodeId(peer.encode()),
             lambda peer: peer in self.members,
             lambda peer, _: self.blamed.append(peer),
             self.events,
@@ -52,6 +54,11 @@ class World:
         if peer_id in self.never_ends:
             await trio.sleep_forever()
         self.punched.add(peer_id)
+
+    def told(self, name: str, *fields: str) -> list[tuple[Any, ...]]:
+        """Of each such event."""
+        events = [event for event in self.events.tail() if event["name"] == name]
+        return [tuple(event[field] for field in fields) for event in events]
 
     def is_punched(self, peer_id: PeerId) -> bool:
         return peer_id in self.punched
@@ -71,8 +78,8 @@ async def test_the_smaller_of_two_asks_and_both_tell_of_it(autojump_clock: objec
     assert [peer for _, peer in world.asked] == [AFTER, LATER]
     world.punched.add(BEFORE)  # it asked us
     await world.live(5)
-    told = [event["peer_id"] for event in world.events.tail() if event["name"] == "hole_punched"]
-    assert told == [AFTER, LATER, BEFORE]
+    told = world.told("hole_punched", "peer_id", "node_id")
+    assert told == [(peer, peer.encode().hex()) for peer in (AFTER, LATER, BEFORE)]
     assert world.punching.standing()["punched"] == [BEFORE, AFTER, LATER]
 
 
@@ -101,6 +108,53 @@ async def test_what_fails_is_tried_less_and_less_often_also_when_it_comes_again(
     assert world.punching.standing()["not_punched"] == {AFTER: "another port each time"}
     assert world.punching.why_none(AFTER) == "no hole: another port each time"
     assert not world.blamed
+    told = world.told("hole_failed", "peer_id", "node_id", "why", "failures")
+    names = AFTER, AFTER.encode().hex(), "another port each time"
+    assert told == [(*names, failures) for failures in range(1, len(world.asked) + 1)]
+
+
+async def test_who_failed_and_has_gone_is_forgotten_once_it_might_be_asked_again(
+    autojump_clock: object,
+) -> None:
+    world = World(AFTER)
+    world.failing[AFTER] = Unavailable("another port each time")
+    await world.live(5)
+    world.here = []
+    await world.live(WAITS_S[0] - 5)
+    assert world.punching.standing()["not_punched"] == {AFTER: "another port each time"}
+    await world.live(5)
+    assert world.punching.standing()["not_punched"] == {}
+
+
+async def test_who_leaves_before_it_is_asked_takes_no_place(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hole_punching, "TRIES_KEPT_MAX", 1)
+    world = World(AFTER)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.live, 20)
+        await trio.sleep(1.5)
+        assert world.punching.why_none(AFTER) == "no hole yet: it is tried soon"
+        world.here = [LATER]
+    assert world.asked == [(2 + SETTLE_S, LATER)]
+
+
+async def test_the_wait_begins_where_the_failure_has_ended(autojump_clock: object) -> None:
+    world = World(AFTER)
+    world.never_ends.add(AFTER)
+    await world.live(SETTLE_S + PUNCH_TIMEOUT_S + WAITS_S[0] + 10)
+    first, second = (at_s for at_s, _ in world.asked)
+    assert second - first == pytest.approx(PUNCH_TIMEOUT_S + WAITS_S[0], abs=2)
+
+
+async def test_who_goes_away_in_the_middle_of_a_word_has_told_no_lie(
+    autojump_clock: object,
+) -> None:
+    world = World(AFTER)
+    world.failing[AFTER] = PeerFault(TRUNCATED, "the stream ended")
+    await world.live(10)
+    assert not world.blamed
+    assert world.punching.standing()["not_punched"] == {AFTER: f"{world.failing[AFTER]}"}
 
 
 async def test_who_talks_nonsense_is_blamed_and_who_never_ends_holds_up_nobody_for_long(

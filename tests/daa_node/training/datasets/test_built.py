@@ -129,8 +129,16 @@ def train(self, indices):
             r"gave inputs of shape \(3, 8\) for 4 rows",
         ),
         (
+            "def train(self, indices):\n    return self.rows(np.append(indices, 0))",
+            r"gave inputs of shape \(5, 8\) for 4 rows",
+        ),
+        (
             "def train(self, indices):\n    return [['a'] * 8] * 4, indices",
             "gave inputs of type <U1",
+        ),
+        (
+            "def train(self, indices):\n    return np.ones((2, 4, 8), complex)",
+            "gave inputs of type complex128",
         ),
         (
             "def train(self, indices):\n    return np.stack(self.rows(indices)) + 100",
@@ -156,6 +164,10 @@ def test_rows_that_are_none_fail_the_training_and_say_why(
     [
         ("heldout = None", r"has no method heldout\(indices\)"),
         ("heldout_count = property(lambda self: 0, lambda self, _: None)", "heldout_count is 0"),
+        (
+            "train_count = property(lambda self: 2**62 + 1, lambda self, _: None)",
+            "train_count is 4611686018427387905, not a number of examples from 1 to 2.62",
+        ),
         ("def __init__(self, length):\n    raise SystemExit('out')", "cannot be built: SystemExit"),
     ],
 )
@@ -199,6 +211,25 @@ def test_tokens_that_a_language_model_does_not_know_are_refused(
         examples.train(np.arange(3))
 
 
+def test_a_module_takes_fractions_as_fp32_in_rows_one_behind_the_other(tmp_path: Path) -> None:
+    """As docs/data.md says: in its inputs and its targets, however the code lays them out."""
+    changes = """
+def rows(self, indices):
+    inputs = np.ones((8, len(indices)), np.float64).T * indices[:, None] / 8
+    return inputs, inputs[:, :2] / 3
+"""
+    job = job_of(tmp_path, changes)
+    model = ModelConfig.model_validate({"kind": "module", "path": f"{PACKAGE}.model:build"})
+    batch = open_examples(job.data, model, tmp_path, modules=access(tmp_path)).train(np.arange(3))
+    exact = np.arange(3)[:, None] * np.ones(8) / 8
+    assert batch.inputs.dtype == np.float32
+    assert batch.targets.dtype.name == "float32"
+    assert (batch.inputs == exact).all()
+    assert (batch.targets == (exact[:, :2] / 3).astype(np.float32)).all()
+    assert batch.inputs.flags.c_contiguous
+    assert batch.targets.flags.c_contiguous
+
+
 @pytest.mark.parametrize("classes", [10, 11])
 def test_pictures_of_ones_own_train_what_reads_pictures(tmp_path: Path, classes: int) -> None:
     changes = f"""
@@ -213,6 +244,26 @@ def rows(self, indices):
     else:
         with pytest.raises(TrainerFailed, match="numbers from 0 to 10; the model knows 0 to 9"):
             examples.train(np.arange(11))
+
+
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("np.ones((len(indices), 63)), indices % 10", r"takes \(B, 64\) fractions"),
+        ("np.ones((len(indices), 64), int), indices % 10", r"type int64, .* \(B, 64\) fractions"),
+        ("np.ones((len(indices), 64)), indices[:, None] % 10", r"\(3, 1\); the model takes"),
+        ("np.ones((len(indices), 64)), -indices", "numbers from -2 to 0; the model knows 0 to 9"),
+    ],
+)
+def test_pictures_that_a_model_does_not_know_are_refused(
+    tmp_path: Path, kind: str, rows: str, why: str
+) -> None:
+    model = ModelConfig.model_validate({"kind": kind, "depth": 1, "width": 8})
+    job = job_of(tmp_path, f"def rows(self, indices):\n    return {rows}")
+    examples = open_examples(job.data, model, tmp_path, modules=access(tmp_path))
+    with pytest.raises(TrainerFailed, match=why):
+        examples.train(np.arange(3))
 
 
 @pytest.mark.parametrize(

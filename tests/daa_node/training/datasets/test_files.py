@@ -5,7 +5,9 @@ import os
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+from blake3 import blake3
 
 from daa_node.errors import UserError
 from daa_node.training.data_config import DataConfig
@@ -13,8 +15,10 @@ from daa_node.training.datasets import files
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import (
     LOCK,
+    READ_BYTES,
     Wanted,
     check_there,
+    digest_of_array,
     digest_of_content,
     keeping_what_is_used,
     kept_or_made,
@@ -53,6 +57,14 @@ def test_of_a_packed_file_that_is_refused_nothing_stays_in_the_cache(tmp_path: P
     assert names(tmp_path / "cache") == set()
 
 
+def test_a_file_of_the_operators_that_is_refused_stays_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(TEXT)
+    with pytest.raises(UserError, match="the genesis names abab"):
+        open_wanted(Wanted(path, "ab" * 32, "data.path"), tmp_path / "cache")
+    assert path.read_bytes() == TEXT
+
+
 def test_whatever_is_wrong_with_a_file_the_digest_that_it_should_have_is_told(
     tmp_path: Path,
 ) -> None:
@@ -88,6 +100,36 @@ def test_what_a_process_that_was_killed_left_half_made_goes(tmp_path: Path) -> N
         (cache / left).write_bytes(TEXT)
     found = open_wanted(packed(tmp_path), cache)
     assert names(cache) == {found.path.name}
+    (cache / ".left").write_bytes(TEXT)
+    at_work = []
+
+    def make(scratch: Path) -> None:
+        at_work.append(names(cache))
+        scratch.write_bytes(TEXT)
+
+    kept_or_made(cache, "a", ".b", "try", make)
+    assert at_work == [{found.path.name}], "before anything needs the room"
+
+
+def test_what_a_start_does_not_use_goes_and_what_it_uses_or_makes_stays(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+
+    def take(name: str) -> Path:
+        return kept_or_made(cache, name, ".b", "try", lambda made: made.write_bytes(TEXT))[0]
+
+    used, unused = take("used"), take("unused")
+    for file in (used, unused):  # by a start of long ago, on a disk that notes no reading
+        os.utime(file, ns=(0, file.stat().st_mtime_ns))
+    with pytest.raises(UserError), keeping_what_is_used(cache):
+        raise UserError("what it wants is not there")
+    assert names(cache) == {used.name, unused.name}
+    stamp_ns = used.stat().st_mtime_ns
+    with keeping_what_is_used(cache):
+        take("used")
+        made = take("made")
+    assert names(cache) == {used.name, made.name}
+    assert used.stat().st_mtime_ns == stamp_ns
+    assert (cache / LOCK).exists()
 
 
 def test_of_two_that_want_one_file_at_a_time_one_makes_it(tmp_path: Path) -> None:
@@ -173,6 +215,8 @@ def test_a_file_that_unpacks_to_more_than_a_cache_may_hold_is_refused(
     with pytest.raises(UserError, match=f"unpacks to more than {len(TEXT) - 1} bytes"):
         open_wanted(packed(tmp_path), tmp_path / "cache")
     assert not names(tmp_path / "cache")
+    monkeypatch.setattr(files, "UNPACKED_BYTES_MAX", len(TEXT))
+    open_wanted(packed(tmp_path), tmp_path / "cache")
 
 
 def test_of_the_cache_only_what_was_made_there_and_is_not_used_goes(tmp_path: Path) -> None:
@@ -193,3 +237,9 @@ def test_of_the_cache_only_what_was_made_there_and_is_not_used_goes(tmp_path: Pa
     with keeping_what_is_used(cache):
         pass
     assert names(cache) == theirs
+
+
+@pytest.mark.parametrize("dtype", ["<u1", "<u2", "<u4"])
+def test_the_digest_of_an_array_is_that_of_all_its_bytes(dtype: str) -> None:
+    array = np.arange(READ_BYTES + 5).astype(dtype)
+    assert digest_of_array(array) == blake3(array.tobytes()).hexdigest()

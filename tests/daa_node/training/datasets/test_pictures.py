@@ -11,9 +11,10 @@ import pytest
 from daa_node.errors import UserError
 from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import DataFile, OwnFiles
+from daa_node.training.datasets import pictures
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.files import LOCK, Wanted, open_wanted
-from daa_node.training.datasets.pictures import map_cifar, map_idx
+from daa_node.training.datasets.pictures import PICTURES_HEAD, Labelled, map_cifar, map_idx
 from daa_node.training.model_config import ModelConfig
 from tests.daa_node.training.datasets.picture_files import bars, write_cifar, write_idx
 
@@ -89,6 +90,10 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 
 
+def lengthen(path: Path) -> None:
+    os.truncate(path, path.stat().st_size + 1)
+
+
 def overwrite(content: bytes) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         path.write_bytes(content)
@@ -100,9 +105,13 @@ def overwrite(content: bytes) -> Callable[[Path], None]:
     ("file", "change", "words"),
     [
         ("pictures", cut, "its header promises 5776 bytes, it has 5775"),
+        ("pictures", lengthen, "its header promises 5776 bytes, it has 5777"),
+        ("pictures", overwrite(PICTURES_HEAD.pack(0x803, 0, 12, 12)), "promises 16 bytes, it has"),
+        ("pictures", overwrite(PICTURES_HEAD.pack(0x803, 40, 12, 11)), "have 12 x 11 pixels"),
         ("pictures", overwrite(b""), "no pictures in idx"),
         ("pictures", overwrite(b"\0\0\x08\x01" + bytes(12)), "it starts with 00 00 08 01, not"),
         ("labels", overwrite(b"\0\0\x08\x01\0\0\0\x27" + bytes(39)), "39 labels, and .* 40 pic"),
+        ("labels", overwrite(b"\0\0\x08\x01\0\0\0\x29" + bytes(41)), "41 labels, and .* 40 pic"),
         (
             "labels",
             overwrite(b"\0\0\x08\x01\0\0\0\x28" + bytes(38) + b"\x0a\0"),
@@ -123,6 +132,18 @@ def test_damaged_pictures_are_named_with_what_is_wrong(
     assert str(tmp_path / file) in str(refused.value)
 
 
+def test_every_label_is_looked_at_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "SCAN_LABELS", 10)
+    labels = np.zeros(34, np.uint8)
+    labels[33] = 9
+    found = Labelled(np.zeros((34, 1), np.uint8), labels)
+    found.check_classes(10, tmp_path)
+    with pytest.raises(UserError, match="the label of picture 33 is 9, .* only 9 classes"):
+        found.check_classes(9, tmp_path)
+
+
 def test_pictures_of_another_size_are_refused(tmp_path: Path) -> None:
     data = write_idx(tmp_path, *bars(40, 12))
     model = MODEL.model_copy(update={"picture_side": 14})
@@ -135,6 +156,9 @@ def test_a_cifar_file_of_the_other_kind_is_refused(tmp_path: Path) -> None:
     content = open_wanted(Wanted(tmp_path / "cifar", None, "data.path"), tmp_path)
     with pytest.raises(UserError, match="no whole number of CIFAR records of 3074"):
         map_cifar(content, 2)
+    (tmp_path / "cifar").write_bytes(b"")
+    with pytest.raises(UserError, match="0 bytes are no whole number of CIFAR records"):
+        map_cifar(content, 1)
 
 
 @pytest.mark.parametrize("file", ["pictures", "labels"])

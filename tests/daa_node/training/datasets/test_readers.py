@@ -1,8 +1,10 @@
 """Readers of token files, text, jsonl and the vendored data: what they map and what they refuse."""
 
+import gzip
 import hashlib
 import json
-from collections.abc import Callable
+import lzma
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +14,18 @@ from blake3 import blake3
 from daa_node.errors import UserError
 from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import OwnFiles
-from daa_node.training.datasets import jsonl, shakespeare
+from daa_node.training.datasets import digits, jsonl, shakespeare, text, tokens
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.conversion import converted
 from daa_node.training.datasets.digits import Digits
 from daa_node.training.datasets.examples import AnyArray
 from daa_node.training.datasets.files import LOCK, READ_BYTES, Content, Wanted, open_wanted
-from daa_node.training.datasets.text import map_text
+from daa_node.training.datasets.text import map_text, passages
 from daa_node.training.datasets.tokenizer import ByteEncoder, encoded
 from daa_node.training.datasets.tokens import (
     HEADER,
     MAGIC,
+    check_vocabulary,
     map_bare_tokens,
     map_tokens,
     write_tokens,
@@ -57,6 +60,18 @@ def test_a_token_file_is_mapped_as_it_was_written(
     assert path.stat().st_size == HEADER.size + 5000 * token_bytes
 
 
+def test_of_a_token_file_that_is_given_up_half_written_nothing_is_left(tmp_path: Path) -> None:
+    def pieces() -> Iterator[AnyArray]:
+        yield np.arange(9)
+        raise UserError("no more")
+
+    write_tokens(tmp_path / "tokens", [np.arange(3)], 2)
+    with pytest.raises(UserError, match="no more"):
+        write_tokens(tmp_path / "tokens", pieces(), 2)
+    assert list(tmp_path.iterdir()) == [tmp_path / "tokens"]
+    assert map_tokens(tmp_path / "tokens").tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -64,6 +79,7 @@ def test_a_token_file_is_mapped_as_it_was_written(
         (b"", "not a token file"),
         (HEADER.pack(MAGIC, 3, 0, 0), "3 bytes a token; 1, 2 and 4 are known"),
         (HEADER.pack(MAGIC, 1, 0, 9) + b"12345678", "promises 9 tokens"),
+        (HEADER.pack(MAGIC, 1, 0, 9) + b"1234567890", "promises 9 tokens"),
         (HEADER.pack(MAGIC, 1, 0, 0), "promises 0 tokens"),
         (HEADER.pack(MAGIC, 2, 0, 2**63), "promises"),
     ],
@@ -165,6 +181,17 @@ def test_the_embedded_corpus_is_the_text_that_was_vendored_and_is_unpacked_once(
         assert cached.read_bytes() == whole
 
 
+def test_a_corpus_that_the_installation_has_damaged_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = lzma.compress(shakespeare.read_text()[:-1], preset=0)
+    monkeypatch.setattr(shakespeare, "PACKED", tmp_path / "shakespeare.txt.xz")
+    for content, words in [(packed, "is not the corpus"), (packed[:-9], "ended before")]:
+        shakespeare.PACKED.write_bytes(content)
+        with pytest.raises(UserError, match=f"txt.xz:1: .*{words}.*; reinstall"):
+            shakespeare.map_shakespeare(tmp_path / "cache")
+
+
 def test_a_corpus_that_the_cache_cannot_hold_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("in the way")
     with pytest.raises(UserError, match="cannot keep the embedded corpus in .*/cache"):
@@ -172,15 +199,30 @@ def test_a_corpus_that_the_cache_cannot_hold_is_said(tmp_path: Path) -> None:
 
 
 def test_digits_are_pictures_in_half_units_and_classes() -> None:
-    digits = Digits(10, 1)
-    assert digits.train_count == 1797 - 179
-    assert digits.heldout_count == 179
-    everything = digits.train(np.arange(digits.train_count))
+    found = Digits(10, 1)
+    assert found.train_count == 1797 - 179
+    assert found.heldout_count == 179
+    everything = found.train(np.arange(found.train_count))
     assert everything.inputs.shape == (1618, 64)
     assert everything.inputs.min() == -0.5
     assert everything.inputs.max() == 0.5
     assert np.bincount(everything.targets).min() > 140
-    assert digits.heldout(np.array([0])).targets[0] == 9  # the tenth picture is a nine
+    assert found.heldout(np.array([0])).targets[0] == 9  # the tenth picture is a nine
+
+
+def test_digits_that_the_installation_has_damaged_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = digits.PACKED.read_bytes()
+    few = b"\n".join(gzip.decompress(whole).splitlines()[:9])
+    monkeypatch.setattr(digits, "PACKED", tmp_path / "digits.csv.gz")
+    for packed, words in [
+        (gzip.compress(few), r"has the shape \(9, 65\)"),
+        (whole[:-9], "end-of-stream"),
+    ]:
+        digits.PACKED.write_bytes(packed)
+        with pytest.raises(UserError, match=f"digits.csv.gz:1: .*{words}.*; reinstall"):
+            Digits(10, 1)
 
 
 def test_the_catalogue_opens_every_kind(tmp_path: Path) -> None:
@@ -215,6 +257,18 @@ def test_a_token_outside_the_vocabulary_is_found_at_the_start(tmp_path: Path) ->
     open_examples(data, SMALL.model_copy(update={"vocabulary": 257}), tmp_path)
 
 
+def test_every_token_is_looked_at_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "SCAN_TOKENS", 10)
+    for dtype in (np.uint8, np.uint16):
+        array = np.zeros(34, dtype)
+        array[33] = 255
+        check_vocabulary(array, 256, tmp_path)
+        with pytest.raises(UserError, match="token 33 is 255, .* has only 255"):
+            check_vocabulary(array, 255, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["uint16", "uint32"])
 def test_tokens_without_a_header_are_mapped_as_the_type_says(tmp_path: Path, name: str) -> None:
     tokens = np.random.default_rng(5).integers(0, 60_000, 9000)
@@ -236,6 +290,9 @@ def test_tokens_without_a_header_that_were_cut_or_have_one_are_refused(tmp_path:
     (tmp_path / "cut").write_bytes(bytes(4 * 9 - 1))
     with pytest.raises(UserError, match="cut:1: 35 bytes are no whole number of uint32 tokens"):
         map_bare_tokens(tmp_path / "cut", "uint32")
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(UserError, match="empty:1: 0 bytes are no whole number of uint16 tokens"):
+        map_bare_tokens(tmp_path / "empty", "uint16")
     write_tokens(tmp_path / "headed", [np.arange(9)], 2)
     with pytest.raises(UserError, match="leave token_type out"):
         map_bare_tokens(tmp_path / "headed", "uint16")
@@ -252,6 +309,42 @@ def test_a_fault_far_into_a_line_is_found_without_reading_the_line_whole(tmp_pat
     path.write_bytes(b"x" + good[:-1])
     with pytest.raises(UserError, match=rf"txt:1:{READ_BYTES}: not UTF-8 text \(byte 0xc3\)"):
         map_text(path)
+
+
+def test_passages_are_the_whole_text_cut_behind_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "READ_BYTES", 10)
+    monkeypatch.setattr(text, "LINE_BYTES_MAX", 16)
+    path = tmp_path / "text.txt"
+    lines = ["ä\n", "be\n", "to be or\n", "not to be, and\n", "\n", "end"]
+    path.write_text("".join(lines))
+    whole = content_of(path)
+    assert list(passages(whole)) == ["ä\nbe\nto be or\n", "not to be, and\n", "\nend"]
+    path.write_text("a\n" + 15 * "b" + "\n")  # with its end as long as a line may be
+    assert len(list(passages(whole))) == 1
+    path.write_text("a\n" + 16 * "b" + "\n")
+    with pytest.raises(UserError, match=r"text\.txt:2: longer than 16 bytes"):
+        list(passages(whole))
+    path.write_text("")
+    with pytest.raises(UserError, match=r"text\.txt:1: the file is empty"):
+        list(passages(whole))
+
+
+def test_a_document_longer_than_one_may_be_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.dumps({"text": "one"}), json.dumps({"text": "two and three"})]
+    path = tmp_path / "documents.jsonl"
+    path.write_text("\n".join([*lines, ""]))
+    monkeypatch.setattr(jsonl, "LINE_BYTES_MAX", len(lines[1]) + 1)  # and the line's end
+    assert list(jsonl.documents(content_of(path), "text")) == ["one", "two and three"]
+    monkeypatch.setattr(jsonl, "LINE_BYTES_MAX", len(lines[1]))
+    with pytest.raises(UserError, match=rf"jsonl:2: longer than {len(lines[1])} bytes"):
+        list(jsonl.documents(content_of(path), "text"))
+    path.write_text("\n \n")
+    with pytest.raises(UserError, match=r'jsonl:1: no documents; each line should be {"text": "'):
+        list(jsonl.documents(content_of(path), "text"))
 
 
 def test_converted_data_that_were_damaged_are_made_again(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from daa_node.errors import UserError
 from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import TokenizerFile
+from daa_node.training.datasets import parquet
 from daa_node.training.datasets.catalogue import open_examples
-from daa_node.training.datasets.files import digest_of_content
+from daa_node.training.datasets.files import Wanted, digest_of_content, open_wanted
 from daa_node.training.datasets.tokens import HEADER, map_tokens
 from daa_node.training.model_config import ModelConfig
 
@@ -150,6 +151,18 @@ def test_what_the_tokens_follow_from_is_what_they_are_kept_by(
     assert sizes == sorted([2 * count, 2 * (count + len(LINES)), 4 * count])
 
 
+def test_tokens_of_another_content_or_kind_are_others(tmp_path: Path, tokenizer_json: str) -> None:
+    cache = tmp_path / "cache"
+    data = job(tmp_path, "jsonl", tokenizer_json)
+    as_text = data.model_copy(update={"kind": "text"})  # of the very same bytes
+    open_examples(data, MODEL, cache)
+    open_examples(as_text, MODEL, cache)
+    (tmp_path / "jsonl").write_text(json.dumps({"text": "another line " * 200}) + "\n")
+    open_examples(data, MODEL, cache)
+    kept = {map_tokens(file).tobytes() for file in cache.glob("*.tokens")}
+    assert len(kept) == 3
+
+
 def test_documents_that_come_to_no_tokens_are_refused_and_not_kept(
     tmp_path: Path, tokenizer_json: str
 ) -> None:
@@ -227,6 +240,38 @@ def test_a_parquet_file_that_does_not_fit_is_refused(
     write_parquet(tmp_path / "t", column, texts)
     with pytest.raises(UserError, match=words):
         open_examples(DataConfig(kind="parquet", path=tmp_path / "t"), MODEL, tmp_path / "cache")
+
+
+def test_documents_of_parquet_come_in_batches_and_none_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of either length of offsets."""
+    pyarrow = pytest.importorskip("pyarrow")
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 7)
+    for kind in (pyarrow.string(), pyarrow.large_string()):
+        cache = tmp_path / f"{kind}"
+        write_parquet(tmp_path / "t", texts=pyarrow.array(LINES, kind))
+        path = open_wanted(Wanted(tmp_path / "t", None, "data.path"), cache)
+        assert list(parquet.documents(path, "text")) == LINES
+    texts = pyarrow.array([*LINES[:9], None])
+    write_parquet(tmp_path / "t", texts=texts)
+    with pytest.raises(UserError, match="t:1: row 10: no text"):
+        list(parquet.documents(path, "text"))
+    write_parquet(tmp_path / "t", texts=texts[:0])
+    with pytest.raises(UserError, match="t:1: no rows"):
+        list(parquet.documents(path, "text"))
+
+
+def test_a_text_of_parquet_longer_than_one_may_be_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parquet(tmp_path / "t", texts=["a" * 20, "b" * 21])
+    data = DataConfig(kind="parquet", path=tmp_path / "t", heldout_every=2, heldout_block=20)
+    monkeypatch.setattr(parquet, "LINE_BYTES_MAX", 20)
+    with pytest.raises(UserError, match="t:1: row 2: longer than 20 characters"):
+        open_examples(data, MODEL, tmp_path / "cache")
+    monkeypatch.setattr(parquet, "LINE_BYTES_MAX", 21)
+    open_examples(data, MODEL, tmp_path / "cache")
 
 
 def test_a_parquet_file_with_a_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
