@@ -168,6 +168,14 @@ def test_another_release_of_the_library_is_refused(tmp_path: Path) -> None:
             {"trainable": {"lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}},
             r"no low-rank matrices beside c_attn",
         ),
+        (
+            {"trainable": {"lora": {"rank": 2, "alpha": 4, "targets": ["q_proj", "k_prj"]}}},
+            "no layer's name ends in k_prj .* name 2 layers",
+        ),
+        (
+            {"trainable": {"lora": {"rank": 2, "alpha": 4, "targets": ["q_proj", "proj"]}}},
+            "no layer's name ends in proj ",
+        ),
         ({"vocabulary": 300}, "model.vocabulary is 300, and the model has vocab_size 256"),
         ({"context": 65}, "model.context is 65, and the model has max_position_embeddings 64"),
     ],
@@ -178,6 +186,15 @@ def test_what_the_base_has_not_is_told(
     job = job_of(base=base_of(save_model(tmp_path / "base")), **fields)
     with pytest.raises(UserError, match=what):
         probe(job, NO_MODULES, is_checked=True)
+
+
+def test_a_network_that_was_founded_with_a_target_of_no_layer_goes_on(tmp_path: Path) -> None:
+    base = base_of(save_model(tmp_path / "base"))
+    founded = probed(job_of(base=base, trainable=LORA)).model
+    lora = {**LORA["lora"], "targets": ["q_proj", "v_proj", "k_prj"]}
+    other = founded.model_dump() | {"trainable": {"lora": lora}}
+    opened = open_model(ModelConfig.model_validate(other), 3, NO_MODULES)
+    assert list(opened.parameters) == [spec.name for spec in founded.tensors()]
 
 
 def test_a_base_whose_weights_are_not_those_of_its_config_is_refused(tmp_path: Path) -> None:
