@@ -7,7 +7,14 @@ import pytest
 import trio
 
 from daa_node.errors import Unavailable
-from daa_node.network.port_mapping import AGAIN_S, LEASE_S, REFRESH_S, UNSURE_S, PortMapping
+from daa_node.network.port_mapping import (
+    AGAIN_S,
+    CLOSE_TIMEOUT_S,
+    LEASE_S,
+    REFRESH_S,
+    UNSURE_S,
+    PortMapping,
+)
 from daa_node.network.reachability import Reach
 from daa_node.observability.events import EventLog
 from daa_node.seams import Address
@@ -28,6 +35,7 @@ class World:
         self.closed: list[int] = []
         self.claimed: list[tuple[str | None, int]] = []
         self.refusing: Exception | None = None
+        self.closing_s = 0.0
         self.events = EventLog(time.time_ns)
         world: Any = self
         self.mapping = PortMapping(world, world, world, self.events)
@@ -52,6 +60,7 @@ class World:
         return self.outside, port + 1
 
     async def close_port(self, outside: int) -> None:
+        await trio.sleep(self.closing_s)
         self.closed.append(outside)
 
     async def live(self, for_s: float) -> None:
@@ -194,6 +203,36 @@ async def test_a_new_address_that_the_router_tells_before_members_do_is_claimed_
         await trio.sleep(10)
         assert world.claimed == [("8.8.4.4", 4002), (None, 0), ("8.8.4.5", 4002)]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_member_that_sees_us_where_we_were_seen_no_longer_changes_nothing(
+    autojump_clock: object,
+) -> None:
+    """Fewer places, or the same in another order, are none that are new."""
+    world = World(seen_at=("8.8.4.4", "8.8.4.5"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.mapping.run)
+        await trio.sleep(10)
+        for world.seen in (["8.8.4.4"], ["8.8.4.5", "8.8.4.4"], []):
+            await trio.sleep(10)
+        assert world.asked == [0]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("closing_s", "held_up_s", "closed"),
+    [(CLOSE_TIMEOUT_S - 1, CLOSE_TIMEOUT_S - 1, [4002]), (60.0, CLOSE_TIMEOUT_S, [])],
+    ids=["slow", "silent"],
+)
+async def test_who_is_stopped_closes_its_port_and_waits_for_no_silent_router(
+    closing_s: float, held_up_s: float, closed: list[int], autojump_clock: object
+) -> None:
+    world = World()
+    world.closing_s = closing_s
+    began_s = trio.current_time()
+    await world.live(10)
+    assert trio.current_time() - began_s == pytest.approx(10 + held_up_s)
+    assert world.closed == closed
 
 
 async def test_a_router_that_refuses_is_asked_again_much_later(autojump_clock: object) -> None:
