@@ -5,13 +5,13 @@ import socket
 import pytest
 import trio
 
-from daa_node.adapters import hole_punches
+from daa_node.adapters import hole_punches, simultaneous_open
 from daa_node.adapters.budgets import Endpoint
 from daa_node.adapters.hole_punches import HolePunches
 from daa_node.adapters.host_names import dial
 from daa_node.adapters.libp2p_circuits import RelayedConnections
 from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.adapters.simultaneous_open import cross, is_in_reach
+from daa_node.adapters.simultaneous_open import AGAIN_S, TRY_S, cross, is_in_reach
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import Announcement, ByteStream, PeerId
 from daa_node.wire import protocols, punch_messages, relay_messages
@@ -235,6 +235,24 @@ async def test_one_refusal_after_the_other_ends_in_time(monkeypatch: pytest.Monk
         await cross(("127.0.0.1", 0), place)
 
 
+async def test_a_place_is_dialled_from_our_own_end_as_long_as_may_be(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialled: list[tuple[Endpoint, Endpoint]] = []
+
+    async def refuses(other: Endpoint, own: Endpoint) -> trio.SocketStream:
+        dialled.append((own, other))
+        raise OSError(111, "refused")
+
+    monkeypatch.setattr(simultaneous_open, "dial", refuses)
+    own, other, began_s = ("10.0.0.1", 4001), ("10.0.0.2", 5000), trio.current_time()
+    with pytest.raises(Unavailable, match=r"10\.0\.0\.2:5000 was dialled in vain: refused"):
+        await cross(own, other)
+    assert trio.current_time() - began_s == pytest.approx(TRY_S)
+    assert set(dialled) == {(own, other)}
+    assert len(dialled) == pytest.approx(TRY_S / AGAIN_S, abs=2)
+
+
 @pytest.mark.parametrize(
     ("host", "relay", "follows"),
     [
@@ -246,6 +264,12 @@ async def test_one_refusal_after_the_other_ends_in_time(monkeypatch: pytest.Monk
         ("127.0.0.1", "8.8.8.8", False),
         ("127.0.0.1", "10.0.0.1", False),
         ("::ffff:127.0.0.1", "8.8.8.8", False),
+        ("::ffff:1.1.1.1", "8.8.8.8", True),
+        ("::ffff:127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.2", "127.0.0.1", True),
+        ("240.0.0.1", "10.0.0.1", False),
+        ("240.0.0.1", "240.0.0.2", False),
+        ("169.254.1.1", "169.254.1.2", True),
         ("169.254.169.254", "10.0.0.1", False),
         ("224.0.0.1", "224.0.0.2", False),
         ("0.0.0.0", "0.0.0.0", False),

@@ -15,7 +15,7 @@ from daa_node.training import model_folder
 from daa_node.training.base_config import BaseFolder
 from daa_node.training.config import TrainerConfig
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.training.models.frozen import _Again
+from daa_node.training.models.frozen import _Again, _Widening, compute_in_float32
 from daa_node.training.models.module import ModuleLoss, Opened
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_source import NO_MODULES
@@ -161,6 +161,52 @@ def test_a_forward_that_fails_leaves_them_as_they_lie(tmp_path: Path) -> None:
         model.module(INPUTS_BT + 4096, INPUTS_BT)
     assert [(p.dtype, p.data_ptr()) for p in model.module.parameters()] == before
     taken(model)
+
+
+class Sliced(nn.Module):
+    """It computes with parts of what it owns, by two names."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.whole = nn.Parameter(weight, requires_grad=False)
+        self.again = self.whole
+
+    def forward(self, stream: torch.Tensor) -> torch.Tensor:
+        return (stream @ self.whole[1:].T).tanh() @ self.again[1:, ::2]
+
+
+def test_what_is_made_again_is_the_very_part_that_was_computed_with() -> None:
+    half = torch.randn(5, 6, generator=torch.Generator().manual_seed(2)).to(torch.bfloat16)
+    module, wide = Sliced(half), Sliced(half.float())
+    stream = torch.randn(3, 6, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    compute_in_float32(module, lambda: module(stream))
+    ours, expected = (torch.autograd.grad(m(stream).square().sum(), stream) for m in (module, wide))
+    assert torch.equal(ours[0], expected[0])
+    assert module.whole is module.again
+    assert module.whole.dtype == torch.bfloat16
+
+
+def test_what_is_computed_outside_of_it_is_no_matter_of_its(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither after a forward, nor after one that has failed."""
+    packed = []
+    pack = _Widening._pack
+
+    def note(widening: _Widening, saved: torch.Tensor) -> object:
+        packed.append(saved)
+        return pack(widening, saved)
+
+    monkeypatch.setattr(_Widening, "_pack", note)
+    module, stream = Sliced(torch.ones(5, 6).half()), torch.ones(3, 6, requires_grad=True)
+    compute_in_float32(module, lambda: module(stream))
+    module(stream)
+    with pytest.raises(RuntimeError, match="shapes"):
+        module(stream[:, 1:])
+    assert packed
+    packed.clear()
+    stream.exp().sum().backward()  # type: ignore[no-untyped-call]
+    assert not packed
 
 
 def test_a_base_of_halves_is_mapped_and_not_read(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_request_says_what_is_in_it_and_nothing_more() -> None:
     assert upnp_messages.fields_of(body) == {"NewRemoteHost": "", "NewNote": "a<b&c"}
     assert upnp_messages.error_in(body) == 0
     assert upnp_messages.error_in(b"<f><errorCode>718</errorCode></f>") == upnp_messages.TAKEN
-    for code in ("-7e9", "1" * 6, "1" * 5000, "\u0663"):  # int() takes the last one, too
+    for code in ("-7e9", "1" * 6, "1" * 5000, "&#x663;"):  # int() takes the last one, too
         page = f"<f><errorCode>{code}</errorCode></f>".encode()
         assert upnp_messages.error_in(page) == 0
     assert upnp_messages.error_in(b"<f><errorCode>99999</errorCode></f>") == 99_999
