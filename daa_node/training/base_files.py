@@ -164,6 +164,6 @@ def _weights_in(folder: Path) -> set[str]:
     strange = [
         name for name in names if not isinstance(name, str) or not fullmatch(WEIGHTS_NAME, name)
     ]
-    if strange or not 1 <= len(names) < FILES_MAX:
+    if strange or not 1 <= len(names) <= FILES_MAX - 2:  # and the index, and config.json
         raise UserError(f"{index}: it names {str(strange or len(names))[:80]}, and not its files")
     return {INDEX, *names}
