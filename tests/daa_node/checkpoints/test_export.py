@@ -14,6 +14,7 @@ import trio
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from daa_dag.chunking import decode_manifest
 from daa_dag.retention import Retention
 from daa_node.checkpoints.beside import room_beside, written_whole
 from daa_node.checkpoints.certified import certified_chain
@@ -91,6 +92,10 @@ def test_an_export_loads_in_plain_torch_and_is_the_certified_state(
     assert metadata["vertex_id"] == vertex.vertex_id.hex()
     assert metadata["chain_id"] == CHAIN_ID.hex()
     assert metadata["height"] == str(height)
+    assert metadata["model_root"] == vertex.model_root.hex()
+    assert metadata["format"] == "pt"
+    assert metadata["training_round"] == str(vertex.training_round)
+    assert metadata["tokens_total"] == str(vertex.tokens_total)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
 
 
@@ -172,6 +177,16 @@ def test_a_damaged_chain_exports_nothing(maker: ChainMaker, tmp_path: Path) -> N
     path.unlink()
     with pytest.raises(UserError, match="is missing"):
         replayed_state(certified, vertex, RULES)
+
+
+def test_a_damaged_chunk_of_a_snapshot_is_named(maker: ChainMaker) -> None:
+    certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
+    root = certified.find("2").model_root
+    manifest = decode_manifest((maker.chain_directory / "manifests" / root.hex()).read_bytes())
+    chunk = maker.chain_directory / "chunks" / manifest.digests[0].hex()
+    chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+    with pytest.raises(UserError, match=f"{chunk.name} does not hash to its name"):
+        replayed_state(certified, certified.find("3"), RULES)
 
 
 def test_only_what_is_certified_is_exported(maker: ChainMaker) -> None:

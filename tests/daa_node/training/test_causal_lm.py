@@ -12,7 +12,16 @@ from torch.nn import functional as F
 
 from daa_node.errors import UserError
 from daa_node.tensors import Int32Array, slots_of
-from daa_node.training.base_config import BASE_CONFIG_REFUSED, CONFIG_REFUSED, BaseFolder
+from daa_node.training.base_config import (
+    ALPHA_MAX,
+    BASE_CONFIG_REFUSED,
+    CONFIG_REFUSED,
+    FILES_MAX,
+    PATTERNS_MAX,
+    RANK_MAX,
+    TARGETS_MAX,
+    BaseFolder,
+)
 from daa_node.training.base_files import digests_of
 from daa_node.training.base_weights import grid_weights
 from daa_node.training.config import TrainingJob
@@ -293,7 +302,26 @@ def test_an_index_reaches_no_file_but_those_of_the_genesis(tmp_path: Path) -> No
             {"base": {"path": "b"}, "trainable": {"lora": {**LORA["lora"], "dropout": 0.1}}},
             "Input should be 0",
         ),
+        *(
+            ({"base": {"path": "b"}, "trainable": {"lora": {**LORA["lora"], **wrong}}}, what)
+            for wrong, what in (
+                ({"rank": 0}, "rank.*greater than or equal to 1"),
+                ({"rank": RANK_MAX + 1}, f"rank.*less than or equal to {RANK_MAX}"),
+                ({"alpha": 0}, "alpha.*greater than or equal to 1"),
+                ({"alpha": ALPHA_MAX + 1}, f"alpha.*less than or equal to {ALPHA_MAX}"),
+                ({"targets": []}, "targets.*at least 1 item"),
+                ({"targets": ["q"] * (TARGETS_MAX + 1)}, f"targets.*at most {TARGETS_MAX} items"),
+                ({"targets": ["q.*"]}, "targets.*should match pattern"),
+                ({"targets": ["q" * 257]}, "targets.*should match pattern"),
+            )
+        ),
         ({"base": {"path": "b"}, "trainable": []}, "at least 1 item"),
+        ({"base": {"path": "b"}, "trainable": ["*"] * (PATTERNS_MAX + 1)}, f"most {PATTERNS_MAX}"),
+        ({"base": {"path": "b"}, "trainable": ["a b"]}, "should match pattern"),
+        (
+            {"base": {"files": {f"{n}.safetensors": "ab" * 32 for n in range(FILES_MAX + 1)}}},
+            f"at most {FILES_MAX} items",
+        ),
         (
             {"base": {"path": "b"}, "built": {"tensors": [{"name": "w", "shape": [1]}]}},
             "its files are required by digest",
@@ -301,8 +329,20 @@ def test_an_index_reaches_no_file_but_those_of_the_genesis(tmp_path: Path) -> No
     ],
 )
 def test_a_wrong_model_is_refused_with_what_is_wrong(fields: dict[str, object], what: str) -> None:
-    with pytest.raises(ValueError, match=what):
+    with pytest.raises(ValueError, match=f"(?s){what}"):
         ModelConfig.model_validate({"kind": "hf_causal_lm", **fields})
+
+
+def test_a_model_may_be_as_large_as_its_limits_and_names_its_files_in_one_order() -> None:
+    """Or two who say the same of it would found two networks."""
+    lora = {"rank": RANK_MAX, "alpha": ALPHA_MAX, "targets": ["q" * 256] * TARGETS_MAX}
+    names = [f"{number}.safetensors" for number in range(FILES_MAX)]
+    base = {"files": {name: "ab" * 32 for name in reversed(names)}}
+    for trainable in ({"lora": lora}, ["*" * 256] * PATTERNS_MAX):
+        fields = {"kind": "hf_causal_lm", "base": base, "trainable": trainable}
+        model = ModelConfig.model_validate(fields)
+        assert model.base is not None
+        assert list(model.base.files or ()) == sorted(names)
 
 
 HUGE = LLAMA | {"hidden_size": 1 << 20, "intermediate_size": 1 << 20}  # 17 TB a layer
