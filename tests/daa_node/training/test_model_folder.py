@@ -1,8 +1,10 @@
 """What is exported of a model of transformers is what its library loads."""
 
 import json
+import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from daa_node.errors import UserError
+from daa_node.tensors import slots_of
 from daa_node.training import base_weights, model_folder, sampler
-from daa_node.training.base_files import digests_of
+from daa_node.training.base_files import TOKENIZER_FILES, digests_of
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.data_config import DataConfig
 from daa_node.training.data_places import TokenizerFile
@@ -25,6 +28,21 @@ from tests.daa_node.training.own_modules import access, built, pictures, write_p
 from tests.daa_node.training.own_modules import job_of as module_job
 
 CPU = TrainerConfig(device="cpu", niceness=0)
+SOLAR = {  # it corrects how experts are chosen by a buffer
+    "model_type": "solar_open",
+    "vocab_size": 256,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "moe_intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "n_routed_experts": 2,
+    "num_experts_per_tok": 1,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
 VOCABULARY = {"[UNK]": 0, "to": 1, "be": 2, "or": 3, "not": 4, " ": 5}
 
 
@@ -36,7 +54,8 @@ def first_weights(job: TrainingJob, directory: Path) -> Path:
 
 def test_the_library_loads_the_whole_model_with_what_was_trained(tmp_path: Path) -> None:
     folder, out = save_model(tmp_path / "base"), tmp_path / "out"
-    (folder / "tokenizer.json").write_text("{}")
+    for name in TOKENIZER_FILES:
+        (folder / name).write_text(f'{{"of": "{name}"}}')
     job = probed(job_of(base=base_of(folder), trainable=["model.norm.weight"]))
     path = first_weights(job, tmp_path)
     weights_D = np.fromfile(path, "<i4")
@@ -45,7 +64,8 @@ def test_the_library_loads_the_whole_model_with_what_was_trained(tmp_path: Path)
     out.mkdir()
     model_folder.answer(job, CPU, {"weights": str(path), "out": str(out), "target": "x"})
     ours, before = load_plain(out).state_dict(), load_plain(folder).state_dict()
-    assert (out / "tokenizer.json").read_text() == "{}"
+    for name in TOKENIZER_FILES:
+        assert (out / name).read_text() == (folder / name).read_text()
     assert torch.equal(ours["model.norm.weight"], 2 * before["model.norm.weight"])
     others = set(before) - {"model.norm.weight"}
     assert all(torch.equal(ours[name], before[name]) for name in others)
@@ -69,6 +89,49 @@ def test_a_model_of_which_all_is_trained_is_saved_without_being_built(
     assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
     modes = {file.stat().st_mode for file in (*out.iterdir(), path)}
     assert len(modes) == 1, "the rights that are usual here"
+
+
+def test_a_model_that_keeps_more_than_parameters_is_saved_with_all_of_it(tmp_path: Path) -> None:
+    job, out, path = probed(job_of(config=SOLAR)), tmp_path / "out", tmp_path / "weights"
+    weights_D = np.arange(job.model.parameter_count(), dtype="<i4")
+    weights_D.tofile(path)
+    out.mkdir()
+    model_folder.answer(job, CPU, {"weights": str(path), "out": str(out), "target": "x"})
+    loaded = load_plain(out)
+    found = {name: p.detach().flatten().tolist() for name, p in loaded.named_parameters()}
+    values_D = (weights_D / GRID_ONE).astype(np.float32)
+    for slot in slots_of(job.model.tensors()):
+        assert found[slot.spec.name] == values_D[slot.start : slot.stop].tolist()
+    assert len(loaded.state_dict()) > len(found)
+
+
+def test_another_release_of_the_library_saves_nothing(tmp_path: Path) -> None:
+    """It may name its tensors otherwise."""
+    job, path = probed(job_of(config=LLAMA)), tmp_path / "weights"
+    found = job.model.built
+    assert found is not None
+    np.zeros(job.model.parameter_count(), "<i4").tofile(path)
+    other = built(job, found.model_copy(update={"release": "4.0.1"}))
+    request = {"weights": str(path), "out": str(tmp_path), "target": "x"}
+    with pytest.raises(UserError, match=r"made with transformers 4\.0\.1"):
+        model_folder.answer(other, CPU, request)
+
+
+def test_a_base_that_is_written_to_meanwhile_is_exported_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = save_model(tmp_path / "base"), tmp_path / "out"
+    job = probed(job_of(base=base_of(folder), trainable=["model.norm.weight"]))
+    path = first_weights(job, tmp_path)
+    out.mkdir()
+
+    def write_and_open(*asked: Any) -> Opened:
+        os.utime(folder / "model.safetensors", ns=(1, 1))
+        return open_model(*asked)
+
+    monkeypatch.setattr(model_folder, "open_model", write_and_open)
+    with pytest.raises(UserError, match="model.safetensors: .* was written to while it was in use"):
+        model_folder.answer(job, CPU, {"weights": str(path), "out": str(out), "target": "x"})
 
 
 def test_a_folder_that_has_no_room_is_told_by_the_name_it_would_get(tmp_path: Path) -> None:
