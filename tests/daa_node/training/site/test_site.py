@@ -17,7 +17,12 @@ from daa_node.tensors import Float32Array, TensorSpec, UInt8Array, parameter_cou
 from daa_node.training.boundaries import Boundary, open_boundary
 from daa_node.training.boundary_files import file_of
 from daa_node.training.canary import NO_ROOT
-from daa_node.training.config import InnerConfig, TrainerConfig, TrainingJob
+from daa_node.training.config import (
+    EvaluationConfig,
+    InnerConfig,
+    TrainerConfig,
+    TrainingJob,
+)
 from daa_node.training.core import Core, open_core
 from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.examples import Batch
@@ -86,6 +91,8 @@ JOBS = {
         model=ModelConfig(kind="mlp", depth=1, width=17),
         data=DataConfig(kind="digits"),
         inner=INNER,
+        # one of two processes has more of each batch than the other
+        evaluation=EvaluationConfig(windows=21, batch_windows=7),
         seed=5,
     ),
 }
@@ -135,17 +142,32 @@ def distances(job: TrainingJob, directory: Path, order: int, alone: Core) -> lis
     return found
 
 
+def orders() -> list[TrainOrder]:
+    """The two rounds of these tests."""
+    names = StateRef(BlobRoot(bytes(32)), BlobRoot(bytes(32))), Digest(bytes(32))
+    return [
+        TrainOrder(
+            *(*names, number, NodeId(bytes(32)), STEPS, 60.0, "int8", 0, merged),
+            ahead_max=STEPS - 1,
+        )
+        for number, merged in ((1, -1), (2, 1))
+    ]
+
+
 @pytest.mark.parametrize("kind", ["byte_gpt", "mlp", "module"])
 def test_what_a_site_seals_is_what_one_device_replays(tmp_path: Path, kind: str) -> None:
     job, config = own_module(tmp_path / "code") if kind == "module" else (JOBS[kind], SITE)
     alone = open_core(
         *(job, torch.device("cpu"), tmp_path / "cache", perf_counter), access(tmp_path / "code")
     )
+    losses: list[float] = []
     with worker(tmp_path, job, config) as (line, _):
         assert line.wait_for("ready")["ready"]["device"] == "cpu + cpu"
         for order, merged in ((1, -1), (2, 1)):
             line.send(train(tmp_path, order, STEPS, merged, SEGMENT_STEPS, job))
-            assert line.wait_for("done")["steps"] == STEPS
+            done = line.wait_for("done")
+            assert done["steps"] == STEPS
+            losses.append(done["loss_nats"])
         line.send({"order": 3, "verb": "evaluate", "model": str(tmp_path / "model")})
         loss = line.wait_for("done")["loss_nats"]
     assert loss == pytest.approx(alone.evaluate(genesis_weights(job.model, job.seed)), abs=1e-5)
@@ -153,6 +175,9 @@ def test_what_a_site_seals_is_what_one_device_replays(tmp_path: Path, kind: str)
         found = distances(job, tmp_path, order, alone)
         assert max(found) < FLOOR
     assert max(found) > 0  # two processes did share the steps: sums came in another order
+    base_D = genesis_weights(job.model, job.seed)
+    trained = [alone.train_and_seal(order, base_D).trained.loss_nats for order in orders()]
+    assert losses == pytest.approx(trained, abs=1e-5)
 
 
 def sent(job: TrainingJob, blob: UInt8Array) -> Float32Array:
@@ -165,14 +190,7 @@ def trained_on_alone(job: TrainingJob, cache_dir: Path, ahead: int) -> Float32Ar
     """What one device sends of round 2 after so many steps that it took before the order."""
     alone = open_core(job, torch.device("cpu"), cache_dir, perf_counter)
     base_D = genesis_weights(job.model, job.seed)
-    names = StateRef(BlobRoot(bytes(32)), BlobRoot(bytes(32))), Digest(bytes(32))
-    rounds = [
-        TrainOrder(
-            *(*names, number, NodeId(bytes(32)), STEPS, 60.0, "int8", 0, merged),
-            ahead_max=STEPS - 1,
-        )
-        for number, merged in ((1, -1), (2, 1))
-    ]
+    rounds = orders()
     alone.train_and_seal(rounds[0], base_D)
     for _ in range(ahead):
         assert alone.train_on()
