@@ -1,8 +1,10 @@
 """Models of transformers, whole or by adapters, take the steps that the libraries themselves do."""
 
 import json
+import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.files import digest_of_content
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.model_config import ModelConfig
+from daa_node.training.models import causal_lm
+from daa_node.training.models.causal_lm import OFFLINE, _check_sizes, release
 from daa_node.training.models.opening import open_model
 from daa_node.training.module_probe import probe
 from daa_node.training.module_source import NO_MODULES
@@ -92,6 +96,12 @@ def test_its_loss_is_that_of_the_library(tmp_path: Path) -> None:
     ours = opened.module(PROMPT_BT, targets)
     plain = load_plain(folder)(PROMPT_BT).logits
     assert torch.allclose(ours, F.cross_entropy(plain[0], targets[0]))
+    both_BT, wanted_BT = torch.cat([PROMPT_BT, PROMPT_BT * 3]), torch.cat([targets, targets * 5])
+    logits = load_plain(folder)(both_BT).logits
+    expected = (
+        F.cross_entropy(logits[0], wanted_BT[0]) + F.cross_entropy(logits[1], wanted_BT[1])
+    ) / 2
+    assert torch.allclose(opened.module(both_BT, wanted_BT), expected)
     # the library shifts by itself: of the same tokens, its loss is that of all but the last
     whole = load_plain(folder)(PROMPT_BT, labels=PROMPT_BT).loss
     assert torch.allclose(opened.module(PROMPT_BT[:, :-1], PROMPT_BT[:, 1:]), whole)
@@ -195,6 +205,38 @@ def test_what_the_base_has_not_is_told(
     job = job_of(base=base_of(save_model(tmp_path / "base")), **fields)
     with pytest.raises(UserError, match=what):
         probe(job, NO_MODULES, is_checked=True)
+
+
+def test_what_a_config_makes_follows_from_the_seed_and_takes_nothing_of_others_chance() -> None:
+    job, built_twice = job_of(config=LLAMA), []
+    for chance in (1, 2):
+        torch.manual_seed(chance)
+        state = torch.random.get_rng_state()
+        built_twice.append(causal_lm.build(job.model, None, job.seed))
+        assert torch.equal(torch.random.get_rng_state(), state)
+    one, other = (dict(model.named_parameters()) for model in built_twice)
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_of_a_model_of_several_parts_that_of_text_has_the_sizes() -> None:
+    text = SimpleNamespace(vocab_size=256, max_position_embeddings=64)
+    config = SimpleNamespace(get_text_config=lambda: text, vocab_size=9999)
+    for context, vocabulary in ((64, 256), (64, 257), (65, 256)):
+        model = ModelConfig.model_validate(
+            {"kind": "hf_causal_lm", "config": LLAMA, "context": context, "vocabulary": vocabulary}
+        )
+        if (context, vocabulary) == (64, 256):
+            _check_sizes(model, config)
+        else:
+            with pytest.raises(UserError, match=r"is (257|65), and the model has"):
+                _check_sizes(model, config)
+
+
+def test_the_library_is_told_to_ask_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OFFLINE:
+        monkeypatch.delenv(name, raising=False)
+    release()
+    assert {name: os.environ.get(name) for name in OFFLINE} == OFFLINE
 
 
 def test_a_network_that_was_founded_with_a_target_of_no_layer_goes_on(tmp_path: Path) -> None:

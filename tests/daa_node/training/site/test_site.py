@@ -17,12 +17,7 @@ from daa_node.tensors import Float32Array, TensorSpec, UInt8Array, parameter_cou
 from daa_node.training.boundaries import Boundary, open_boundary
 from daa_node.training.boundary_files import file_of
 from daa_node.training.canary import NO_ROOT
-from daa_node.training.config import (
-    EvaluationConfig,
-    InnerConfig,
-    TrainerConfig,
-    TrainingJob,
-)
+from daa_node.training.config import InnerConfig, TrainerConfig, TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.data_config import DataConfig
 from daa_node.training.datasets.examples import Batch
@@ -91,8 +86,6 @@ JOBS = {
         model=ModelConfig(kind="mlp", depth=1, width=17),
         data=DataConfig(kind="digits"),
         inner=INNER,
-        # one of two processes has more of each batch than the other
-        evaluation=EvaluationConfig(windows=21, batch_windows=7),
         seed=5,
     ),
 }
