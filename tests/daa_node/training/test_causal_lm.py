@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from daa_node.errors import UserError
@@ -216,6 +217,36 @@ def test_what_a_config_makes_follows_from_the_seed_and_takes_nothing_of_others_c
         assert torch.equal(torch.random.get_rng_state(), state)
     one, other = (dict(model.named_parameters()) for model in built_twice)
     assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_adapters_begin_alike_wherever_they_are_built(tmp_path: Path) -> None:
+    job = job_of(base=base_of(save_model(tmp_path / "base")), trainable=LORA)
+    found = []
+    for chance in (1, 2):
+        torch.manual_seed(chance)
+        found.append(probe(job, NO_MODULES, is_checked=False))
+    assert found[0] == found[1]
+
+
+class Buffers(nn.Module):
+    """One is saved with a model, the other follows from its config."""
+
+    def __init__(self, stored: float, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.register_buffer("stored", torch.tensor(stored, dtype=dtype))
+        self.register_buffer("computed", torch.tensor(0.3, dtype=dtype), persistent=False)
+
+
+def test_a_buffer_is_the_bases_own_or_computed_and_rounded_to_no_half() -> None:
+    made = SimpleNamespace(from_config=lambda _config, dtype: Buffers(1.0, dtype))
+    model = Buffers(5.0, torch.bfloat16)
+    causal_lm._widen_buffers(SimpleNamespace(AutoModelForCausalLM=made), None, model)
+    exact = {"stored": torch.tensor(5.0), "computed": torch.tensor(0.3)}
+    found = dict(model.named_buffers())
+    assert found.keys() == exact.keys()
+    for name, buffer in found.items():
+        assert buffer.dtype == torch.float32
+        assert torch.equal(buffer, exact[name])
 
 
 def test_of_a_model_of_several_parts_that_of_text_has_the_sizes() -> None:

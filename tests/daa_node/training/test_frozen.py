@@ -33,7 +33,6 @@ from tests.daa_node.training.hf_models import (
     probed,
     save_model,
 )
-from tests.daa_node.training.test_model_folder import SOLAR
 from tests.daa_node.training.test_own_module import learns_and_is_checked
 
 INPUTS_BT = torch.arange(24).view(2, 12)
@@ -47,7 +46,6 @@ CASES = [
     (GEMMA, LORA, torch.bfloat16),  # it multiplies by the root of its width, a buffer
 ]
 
-BIAS = "e_score_correction_bias"
 MAMBA = {"model_type": "mamba", "vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
 BAMBA = {
     "model_type": "bamba",
@@ -136,23 +134,6 @@ def test_a_base_of_several_types_is_float32_as_a_whole(tmp_path: Path) -> None:
         p for name, p in model.module.named_parameters() if name.endswith("model.norm.weight")
     )
     assert torch.equal(norm, tensors["model.norm.weight"])
-
-
-def test_a_buffer_of_the_bases_own_has_its_numbers(tmp_path: Path) -> None:
-    """And not those that its config would make."""
-    for folder, dtype in zip(("half", "wide"), (torch.float16, torch.float32), strict=True):
-        bases(tmp_path, SOLAR, torch.float16)
-        file = tmp_path / folder / "model.safetensors"
-        tensors = load_file(file)
-        (name,) = (name for name in tensors if name.endswith(BIAS))
-        tensors[name] = torch.tensor([0.0, 0.4]).half().to(dtype)
-        save_file(tensors, file, {"format": "pt"})
-        model = opened(
-            base_of(tmp_path / folder), {"lora": {"rank": 2, "alpha": 4, "targets": ["q_proj"]}}
-        )
-        (bias,) = (b for name, b in model.module.named_buffers() if name.endswith(BIAS))
-        assert bias.dtype == torch.float32
-        assert torch.equal(bias, tensors[name].float())
 
 
 def test_steps_beside_halves_are_checked_by_who_has_them_too(tmp_path: Path) -> None:

@@ -243,6 +243,25 @@ def test_a_module_of_ones_own_has_a_base_and_adapters_too(tmp_path: Path) -> Non
         probe(job.model_copy(update={"model": model}), here, is_checked=True)
 
 
+BUFFER = """
+def extra(self):
+    self.register_buffer("fixed", torch.ones(3))
+"""
+
+
+def test_of_a_module_a_base_has_every_parameter_and_need_have_no_buffer(tmp_path: Path) -> None:
+    write_package(tmp_path, pictures(BUFFER))
+    here, plain, folder = access(tmp_path), module_job(), tmp_path / "base"
+    module = open_model(built(plain, probe(plain, here, True)).model, 7, here).module
+    assert "fixed" in module.state_dict()
+    folder.mkdir()
+    save_file(
+        {name: p.detach() for name, p in module.named_parameters()}, folder / "model.safetensors"
+    )
+    model = ModelConfig.model_validate({**plain.model.model_dump(), "base": base_of(folder)})
+    probe(plain.model_copy(update={"model": model}), here, is_checked=True)
+
+
 def test_weights_in_several_files_are_those_that_the_index_names(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "base")
     load_plain(folder).save_pretrained(tmp_path / "parts", max_shard_size="40KB")
