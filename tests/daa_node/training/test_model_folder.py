@@ -258,8 +258,19 @@ def test_of_a_module_a_base_has_every_parameter_and_need_have_no_buffer(tmp_path
     save_file(
         {name: p.detach() for name, p in module.named_parameters()}, folder / "model.safetensors"
     )
-    model = ModelConfig.model_validate({**plain.model.model_dump(), "base": base_of(folder)})
-    probe(plain.model_copy(update={"model": model}), here, is_checked=True)
+
+    def probe_base() -> None:
+        model = ModelConfig.model_validate({**plain.model.model_dump(), "base": base_of(folder)})
+        probe(plain.model_copy(update={"model": model}), here, is_checked=True)
+
+    probe_base()
+    longer = {name: torch.cat([p, p]).detach() for name, p in module.named_parameters()}
+    save_file(longer, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"(?s)is not that of its base: .*size mismatch"):
+        probe_base()
+    (folder / "model.safetensors").write_bytes(b"no such file")
+    with pytest.raises(UserError, match=r"base/model\.safetensors is no safetensors file"):
+        probe_base()
 
 
 def test_weights_in_several_files_are_those_that_the_index_names(tmp_path: Path) -> None:
