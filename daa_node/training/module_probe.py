@@ -1,8 +1,9 @@
 """Build somebody's module once, try it, and say what a genesis has to know of it.
 
 A process of its own (see one_question): "is_checked" tells whether others train its steps again.
-Tried is what would spoil a network later: a loss that is none, one that chance plays a part in, and
-what a step changes beside the trainable parameters.
+Tried is what would spoil a network later: a loss that is none, one that chance plays a part in,
+what a step changes beside the trainable parameters, and a language model that sees what it is to
+predict.
 """
 
 from collections.abc import Mapping
@@ -21,9 +22,9 @@ from daa_node.training.base_weights import grid_weights, root_of
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.datasets.built import build_examples
 from daa_node.training.models import causal_lm
-from daa_node.training.models.module import ModuleLoss, Opened
+from daa_node.training.models.module import ModuleLogits, ModuleLoss, Opened
 from daa_node.training.models.opening import build_model, maker_of, source_of
-from daa_node.training.models.parameters import FlatParameters
+from daa_node.training.models.parameters import FlatParameters, Views
 from daa_node.training.module_config import BuiltModule, ModuleTensor
 from daa_node.training.module_source import ModuleAccess
 from daa_node.training.one_question import answer_one
@@ -35,6 +36,7 @@ WINDOWS = 2  # of the batch that it is tried on
 CHANCE_DEVIATIONS = 4
 APART_MAX = 1e-4  # of two gradients: more than a device that does not repeat itself rounds
 SMALLEST = 1e-30
+SEEN_MIN = 1e-5  # of the largest logit: more than sums of another order are apart
 
 
 def probe(job: TrainingJob, access: ModuleAccess, is_checked: bool) -> BuiltModule:
@@ -155,6 +157,24 @@ def _try(job: TrainingJob, opened: Opened, is_checked: bool, batch: tuple[Tensor
                 "are agreed between nodes: of batch norm take another kind, or no running "
                 "statistics"
             )
+    if job.model.kind == "hf_causal_lm":
+        _check_causal(opened, parameters.views, batch[0])
+
+
+def _check_causal(opened: Opened, views: Views, tokens_BT: Tensor) -> None:
+    """The library makes one of a model for gaps in a text, too: its loss falls to nothing."""
+    logits_of = ModuleLogits(opened)
+    with torch.no_grad():
+        logits_BTV = logits_of(views, tokens_BT)
+        others_BT = tokens_BT.clone()
+        others_BT[:, -1] = (others_BT[:, -1] + 1) % logits_BTV.shape[-1]
+        apart_BTV = logits_of(views, others_BT)[:, :-1] - logits_BTV[:, :-1]
+    if apart_BTV.abs().max() > SEEN_MIN * logits_BTV.abs().max():
+        raise UserError(
+            f"the model {opened.label}: what it makes of a token depends on those after it, which "
+            "it is to predict: take a causal language model (of BERT's kin one with `is_decoder: "
+            "true` in its config)"
+        )
 
 
 def _digest(constant: Tensor) -> Digest:

@@ -219,6 +219,14 @@ def test_what_a_config_makes_follows_from_the_seed_and_takes_nothing_of_others_c
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+def test_a_model_that_sees_what_it_is_to_predict_is_refused() -> None:
+    bert = {"model_type": "bert", "vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 1}
+    bert |= {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 64}
+    with pytest.raises(UserError, match="depends on those after it, which it is to predict"):
+        probe(job_of(config=bert), NO_MODULES, is_checked=True)
+    probe(job_of(config={**bert, "is_decoder": True}), NO_MODULES, is_checked=True)
+
+
 def test_adapters_begin_alike_wherever_they_are_built(tmp_path: Path) -> None:
     job = job_of(base=base_of(save_model(tmp_path / "base")), trainable=LORA)
     found = []
