@@ -22,6 +22,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlobRoot, digest_of
 from daa_node.adapters.descriptors import is_lack
 from daa_node.adapters.disk_records import RecordDirectory
-from daa_node.adapters.durable_files import storage, sync
+from daa_node.adapters.durable_files import open_file, storage, sync
 from daa_node.adapters.pack_directory import PackDirectory
 from daa_node.adapters.spare_files import SpareFiles
 from daa_node.errors import PeerFault, StorageFailed
@@ -380,8 +381,8 @@ def _manifest_at(path: Path, root: BlobRoot) -> Manifest | None:
     # One that was not synced may be anything after a power cut: then its blob is not held.
     with storage(f"read {path}"):
         try:
-            with open(path, "rb") as file:
-                return _decoded(file.read(MANIFEST_BYTES_MAX + 1), root)
+            with open_file(path) as file:
+                return _decoded(BufferedReader(file).read(MANIFEST_BYTES_MAX + 1), root)
         except FileNotFoundError:
             return None
 

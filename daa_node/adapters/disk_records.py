@@ -14,12 +14,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from daa_node.adapters.durable_files import move_durably, storage, sync
+from daa_node.adapters.durable_files import move_durably, open_file, storage, sync
 from daa_node.adapters.tally import DirectoryTally
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, StorageFailed
 
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+
+
+READ_BYTES_MAX = 2**30  # a thousand times what any record needs: no memory for a disk's mistake
 
 
 class RecordDirectory:
@@ -61,7 +64,14 @@ class RecordDirectory:
         path = self.record_path(kind, name)
         with storage(f"read {path}"):
             try:
-                return path.read_bytes()
+                with open_file(path) as file:
+                    size_bytes = os.fstat(file.fileno()).st_size
+                    if size_bytes > READ_BYTES_MAX:
+                        raise StorageFailed(
+                            f"{path} has {size_bytes} bytes, and no record has so many: it is "
+                            "damaged"
+                        )
+                    return file.readall()
             except FileNotFoundError:
                 return None
 

@@ -5,9 +5,12 @@ next sync succeed for nothing (Rebello et al., "Can Applications Recover from fs
 USENIX ATC 2020). Raises OSError, unless it says otherwise.
 """
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from daa_node.adapters.descriptors import is_lack
@@ -37,6 +40,20 @@ def move_durably(source: Path, target: Path) -> None:
             if is_new:  # or whoever finds it there takes it for durable
                 target.unlink(missing_ok=True)
             raise
+
+
+def open_file(path: Path) -> FileIO:
+    """To read from; nothing is waited for, as it would be at a pipe."""
+    return FileIO(path, opener=_open_file)
+
+
+def _open_file(path: str, flags: int) -> int:
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    mode = os.fstat(handle).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder Python has words
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    return handle
 
 
 @contextmanager

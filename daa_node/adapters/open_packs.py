@@ -7,12 +7,13 @@ import errno
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from io import FileIO
 from pathlib import Path
 
 from daa_node.adapters.disk_records import RecordDirectory
-from daa_node.adapters.durable_files import storage, sync
+from daa_node.adapters.durable_files import open_file, storage, sync
 from daa_node.errors import StorageFailed
 from daa_node.packs import format as packed
 from daa_node.packs.format import PACKS, DamagedPack, Entry, Head, ReadAt
@@ -22,6 +23,8 @@ from daa_node.packs.merging import Source
 # closed: but for the likely one, a record is looked for in all of them in one order, so the one
 # that was used longest ago is the next one needed.
 FILES_OPEN_MAX = 32
+
+REMEDY = "put a good copy in its place"
 
 
 class OpenPacks:
@@ -58,23 +61,20 @@ class OpenPacks:
         """The same; of several one whose bytes are good."""
         place = None
         for place in self._places_of(key):
-            entry, read = place
-            if entry.fits(read(entry.payload_offset, entry.size_bytes)):
+            if packed.is_good(*place):
                 break
         return place
 
     def is_damaged(self, key: bytes) -> bool:
         """Whether no pack that holds the record has it as it was packed."""
         place = self.best_place_of(key)
-        if place is None:
-            return False
-        entry, read = place
-        return not entry.fits(read(entry.payload_offset, entry.size_bytes))
+        return place is not None and not packed.is_good(*place)
 
     def _places_of(self, key: bytes) -> Iterator[tuple[Entry, ReadAt]]:
         for head in self._likely_first(self._heads or self.known()):
             read = self.reader(head.name)
-            entry = packed.find(head, read, key)
+            with self._named(head.name):
+                entry = packed.find(head, read, key)
             if entry is not None:
                 self._likely = head
                 yield entry, read
@@ -131,8 +131,9 @@ class OpenPacks:
             self._open(name)
 
     def _open(self, name: str) -> Head:
-        path, read = self.folder / name, self.reader(name)
-        size_bytes = path.stat().st_size
+        path = self.folder / name
+        with storage(f"open {path}"):
+            read, size_bytes = self.reader(name), path.stat().st_size
         try:
             return packed.open_pack(name, size_bytes, read)
         except (DamagedPack, OSError) as fault:
@@ -143,15 +144,12 @@ class OpenPacks:
             if tail is None and packed.is_newer(read):
                 raise StorageFailed(f"{path} {fault}") from fault
             if tail is None:
-                what = (
-                    fault if isinstance(fault, DamagedPack) else "has an index that is unreadable"
-                )
-                raise StorageFailed(
-                    f"{path} {what}, and its records do not tell all that it held: put a good "
-                    "copy in its place"
-                ) from fault
+                raise _beyond_mending(path, fault) from fault
         self._mend(path, read, tail)
-        return packed.open_pack(name, path.stat().st_size, self.reader(name))
+        try:
+            return packed.open_pack(name, path.stat().st_size, self.reader(name))
+        except DamagedPack as fault:  # it has rotted, or was cut, while it was mended
+            raise _beyond_mending(path, fault) from fault
 
     def _mend(self, path: Path, read: ReadAt, tail: bytes) -> None:
         """Give a pack the index that its records tell."""
@@ -181,11 +179,21 @@ class OpenPacks:
 
     def entries(self, head: Head) -> Iterator[Entry]:
         """Of one pack, in the order of keys."""
-        return packed.entries(head, self.reader(head.name))
+        with self._named(head.name):
+            yield from packed.entries(head, self.reader(head.name))
 
     def entries_of(self, head: Head, kind: str) -> Iterator[Entry]:
         """Of these, those of one kind."""
-        return packed.entries_of(head, self.reader(head.name), kind)
+        with self._named(head.name):
+            yield from packed.entries_of(head, self.reader(head.name), kind)
+
+    @contextmanager
+    def _named(self, name: str) -> Iterator[None]:
+        """Whoever reads of a damaged pack is told which one it is."""
+        try:
+            yield
+        except DamagedPack as fault:
+            raise DamagedPack(f"{self.folder / name} {fault}: {REMEDY}") from fault
 
     def _let_go(self, name: str) -> None:
         """Whoever reads it from now on opens what has that name."""
@@ -197,11 +205,16 @@ class OpenPacks:
         with self._opening:
             file = self._files.get(name)
             if file is None:
-                file = FileIO(self.folder / name)
+                file = open_file(self.folder / name)
                 if len(self._files) >= FILES_OPEN_MAX:
                     self._files.popitem()  # closed when its last reader lets it go
                 self._files[name] = file
         return partial(pread, file)
+
+
+def _beyond_mending(path: Path, fault: Exception) -> StorageFailed:
+    what = fault if isinstance(fault, DamagedPack) else "has an index that is unreadable"
+    return StorageFailed(f"{path} {what}, and its records do not tell all that it held: {REMEDY}")
 
 
 def _ordered(heads: Iterable[Head]) -> tuple[Head, ...]:

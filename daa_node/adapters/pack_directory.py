@@ -61,8 +61,7 @@ class PackDirectory:
         """A part of a record, which its reader checks; shorter where the record ends."""
 
         def part(entry: Entry, read: ReadAt) -> bytes:
-            length = max(0, min(size_bytes, entry.size_bytes - offset))
-            return read(entry.payload_offset + offset, length)
+            return packed.payload_of(entry, read, offset, size_bytes)
 
         return self._look(kind, name, part)
 
@@ -219,8 +218,7 @@ class PackDirectory:
         place = self._open.place_of(key)
         if place is None:
             return False
-        entry, read = place
-        return read(entry.payload_offset, entry.size_bytes) == path.read_bytes()
+        return packed.payload_of(*place) == path.read_bytes()
 
     def _loose(self, kinds: Sequence[str], but: Collection[str]) -> list[tuple[bytes, Path]]:
         """Files that a pack may hold, in the order of their keys: as many as go at once."""
@@ -248,7 +246,7 @@ class PackDirectory:
 
 
 def _whole(name: str, entry: Entry, read: ReadAt) -> bytes:
-    payload = read(entry.payload_offset, entry.size_bytes)
+    payload = packed.payload_of(entry, read)
     if not entry.fits(payload):
         raise StorageFailed(f"{name} is damaged in its pack")
     return payload
@@ -256,4 +254,4 @@ def _whole(name: str, entry: Entry, read: ReadAt) -> bytes:
 
 def _was_damaged(key: bytes, sources: Sequence[Source]) -> bool:
     found = ((packed.find(head, read, key), read) for head, read in sources)
-    return any(e and not e.fits(read(e.payload_offset, e.size_bytes)) for e, read in found)
+    return any(entry and not packed.is_good(entry, read) for entry, read in found)

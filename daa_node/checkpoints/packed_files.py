@@ -20,7 +20,6 @@ from daa_node.checkpoints.plain_files import (
     unreadable,
 )
 from daa_node.packs.format import (
-    PACK_BYTES_MAX,
     PACKS,
     DamagedPack,
     Entry,
@@ -35,6 +34,7 @@ from daa_node.packs.format import (
     name_of,
     on_unknown_shelf,
     open_pack,
+    payload_of,
     unknown_shelf,
 )
 
@@ -139,10 +139,8 @@ class PackedFiles:
         head, entry = found
         if entry.size_bytes > size_bytes_max:
             raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
-        is_inside = entry.end <= head.index_offset  # whoever made the pack wrote any number
-        read = self._reader(head.name)
-        payload = read(entry.payload_offset, entry.size_bytes) if is_inside else b""
-        if not (is_inside and entry.fits(payload)):
+        payload = payload_of(entry, self._reader(head.name))
+        if not entry.fits(payload):
             raise Unreadable(f"is damaged in {PACKS}/{head.name}")
         return payload
 
@@ -196,8 +194,6 @@ class PackedFiles:
             found = os.fstat(file.fileno())
             identity = (name, found.st_ino, found.st_size, found.st_mtime_ns)
             if identity not in self._known:
-                if found.st_size > PACK_BYTES_MAX:
-                    raise Unreadable(f"is longer than {PACK_BYTES_MAX} bytes")
                 self._open.pop(name, None)  # of another file by this name
                 try:
                     self._known[identity] = open_pack(name, found.st_size, _reader(file))

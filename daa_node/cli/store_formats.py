@@ -180,7 +180,9 @@ def _files(directory: DataDirectory, pattern: str) -> Iterator[Path]:
 
 def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(HEAD_BYTES)
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        return b""  # its own reader has words for these
+        if path.is_file():  # at a pipe one would wait
+            with path.open("rb") as file:
+                return file.read(HEAD_BYTES)
+    except (FileNotFoundError, PermissionError):
+        pass
+    return b""  # its own reader has words for these

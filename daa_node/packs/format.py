@@ -64,6 +64,8 @@ PACK_BYTES_MAX = BYTES_MAX + RECORDS_MAX * (_RECORD.size + _ENTRY.size) + 4096
 
 ReadAt = Callable[[int, int], bytes]  # so many bytes from there; fewer where the file ends
 
+OUT_OF_ORDER = "has an index that is out of order, has gaps, or names a record twice"
+
 
 class DamagedPack(Exception):
     """Bytes that are no pack, or not the one that its name says; in words for the report."""
@@ -200,8 +202,13 @@ class PackWriter:
 
 
 def open_pack(name: str, size_bytes: int, read: ReadAt) -> Head:
-    """Header, index and footer, checked against the name. Raises DamagedPack."""
+    """Header, index and footer, checked against the name. Raises DamagedPack.
+
+    What the index says is whatever its maker wrote: it is looked at when it is gone by.
+    """
     replaces = _replaced(read)
+    if size_bytes > PACK_BYTES_MAX:
+        raise DamagedPack(f"is longer than {PACK_BYTES_MAX} bytes, the most that a pack may have")
     start = _HEADER.size + DIGEST_BYTES * len(replaces)
     if size_bytes < start + _ENTRY.size + _FOOTER.size:
         raise DamagedPack("ends too soon")
@@ -299,6 +306,23 @@ def find(head: Head, read: ReadAt, key: bytes) -> Entry | None:
     return _found(_window(head, read, low, high), key)
 
 
+def payload_of(entry: Entry, read: ReadAt, offset: int = 0, size_bytes: int | None = None) -> bytes:
+    """A record's bytes, or a part of them, as they lie there; none where no record can lie.
+
+    So no number of an index, whoever wrote it, is more than a pack has. See `Entry.fits`.
+    """
+    if entry.size_bytes > RECORD_BYTES_MAX or entry.end > PACK_BYTES_MAX:
+        return b""
+    left = max(0, entry.size_bytes - offset)
+    wanted = left if size_bytes is None else min(size_bytes, left)
+    return read(entry.payload_offset + offset, wanted)
+
+
+def is_good(entry: Entry, read: ReadAt) -> bool:
+    """Whether the record is as it was packed."""
+    return entry.fits(payload_of(entry, read))
+
+
 def _found(window: bytes, key: bytes) -> Entry | None:
     """The entry of this key among some that are in order."""
     size = _ENTRY.size
@@ -315,16 +339,13 @@ def _lead(key: bytes) -> int:
 
 
 def entries(head: Head, read: ReadAt) -> Iterator[Entry]:
-    """All of them, in the order of keys; few in memory at a time."""
-    for low in range(0, head.count, WINDOW):
-        yield from _entries(head, read, low, min(head.count, low + WINDOW))
+    """All of them, in the order of keys; few in memory at a time. Raises DamagedPack."""
+    return _entries(head, read, 0, head.count)
 
 
 def entries_of(head: Head, read: ReadAt, kind: str) -> Iterator[Entry]:
     """Those of one kind, without reading what lies in front of them and behind."""
-    low, high = _bounds(head, kind)
-    for start in range(low, high, WINDOW):
-        yield from _entries(head, read, start, min(high, start + WINDOW))
+    return _entries(head, read, *_bounds(head, kind))
 
 
 def unknown_shelf(head: Head, read: ReadAt) -> int | None:
@@ -366,22 +387,33 @@ def _window(head: Head, read: ReadAt, low: int, high: int) -> bytes:
 
 
 def _entries(head: Head, read: ReadAt, low: int, high: int) -> Iterator[Entry]:
-    for fields in _ENTRY.iter_unpack(_window(head, read, low, high)):
-        yield Entry(*fields)
+    last = b""
+    for start in range(low, high, WINDOW):
+        window = _window(head, read, start, min(high, start + WINDOW))
+        for fields in _ENTRY.iter_unpack(window):
+            entry = Entry(*fields)
+            if entry.key <= last:
+                raise DamagedPack(OUT_OF_ORDER)
+            last = entry.key
+            yield entry
 
 
 def faults(head: Head, read: ReadAt) -> Iterator[tuple[Entry | None, str]]:
     """All that is wrong with the records, in words; with whose it is, where that is known."""
-    at, last = head.records_offset, b""
-    for entry in entries(head, read):
-        if entry.key <= last or entry.offset != at or entry.size_bytes > RECORD_BYTES_MAX:
-            yield None, "has an index that is out of order, has gaps, or names a record twice"
-            return
-        expected = _RECORD.pack(entry.key, entry.size_bytes, entry.check)
-        if read(at, _RECORD.size) != expected:
-            yield entry, "begins otherwise than the index says"
-        if not entry.fits(read(entry.payload_offset, entry.size_bytes)):
-            yield entry, "is damaged"
-        at, last = entry.end, entry.key
+    at = head.records_offset
+    try:
+        for entry in entries(head, read):
+            if entry.offset != at or entry.size_bytes > RECORD_BYTES_MAX:
+                yield None, OUT_OF_ORDER
+                return
+            expected = _RECORD.pack(entry.key, entry.size_bytes, entry.check)
+            if read(at, _RECORD.size) != expected:
+                yield entry, "begins otherwise than the index says"
+            if not is_good(entry, read):
+                yield entry, "is damaged"
+            at = entry.end
+    except DamagedPack as fault:
+        yield None, str(fault)
+        return
     if at != head.index_offset:
         yield None, "has bytes between its records and its index"

@@ -7,7 +7,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 
-from daa_node.packs.format import BYTES_MAX, RECORDS_MAX, Entry, Head, PackWriter, ReadAt, entries
+from daa_node.packs.format import (
+    BYTES_MAX,
+    PACKS,
+    RECORDS_MAX,
+    DamagedPack,
+    Entry,
+    Head,
+    PackWriter,
+    ReadAt,
+    entries,
+    payload_of,
+)
 
 MERGED = 8  # packs of a tier: a record moves four times at most, and 25 packs are not full
 
@@ -48,7 +59,7 @@ def copy_records(sources: Sequence[Source], gone: Collection[bytes], writer: Pac
             continue
         payload, check = b"", b""
         for entry, read in alike:
-            payload, check = read(entry.payload_offset, entry.size_bytes), entry.check
+            payload, check = payload_of(entry, read), entry.check
             if entry.fits(payload):
                 break
         writer.add(key, payload, check)
@@ -61,5 +72,8 @@ def _in_order(sources: Sequence[Source]) -> Iterator[tuple[Entry, ReadAt]]:
 
 
 def _run(head: Head, read: ReadAt) -> Iterator[tuple[Entry, ReadAt]]:
-    for entry in entries(head, read):
-        yield entry, read
+    try:
+        for entry in entries(head, read):
+            yield entry, read
+    except DamagedPack as fault:
+        raise DamagedPack(f"{PACKS}/{head.name} {fault}") from None

@@ -18,6 +18,7 @@ from daa_node.packs.format import (
     key_of,
     name_of,
     open_pack,
+    payload_of,
 )
 from daa_node.packs.merging import copy_records, merge_due
 from simnet.nodes.virtual.disk import Disk
@@ -43,7 +44,7 @@ class MemoryPacks:
         for head, read in self._sources():
             entry = find(head, read, key)
             if entry is not None:
-                payload = read(entry.payload_offset, entry.size_bytes)
+                payload = payload_of(entry, read)
                 if not entry.fits(payload):
                     raise StorageFailed(f"{kind}/{name} is damaged in its pack")
                 return payload
@@ -126,8 +127,7 @@ class MemoryPacks:
         place = self._place_of(key)
         if place is None:
             return None
-        entry, read = place
-        return read(entry.payload_offset, entry.size_bytes)
+        return payload_of(*place)
 
     def _is_damaged(self, key: bytes) -> bool:
         place = self._place_of(key)
@@ -202,7 +202,7 @@ def _records_of(name: str, content: bytes, folder: str) -> dict[str, bytes]:
     except DamagedPack:
         return {}
     return {
-        "/".join((folder, *name_of(entry.key))): read(entry.payload_offset, entry.size_bytes)
+        "/".join((folder, *name_of(entry.key))): payload_of(entry, read)
         for entry in entries(head, read)
     }
 

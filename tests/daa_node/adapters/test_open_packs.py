@@ -157,7 +157,7 @@ def test_with_more_packs_than_may_be_open_few_are_opened_at_each_look(
         opened.append(path.name)
         return FileIO(path)
 
-    monkeypatch.setattr(open_packs, "FileIO", watched)
+    monkeypatch.setattr(open_packs, "open_file", watched)
     for number in range(20):
         assert not store.packs.has("blocks", f"{number:064x}")
     assert len(opened) <= 5 + 20 * (MERGED - 4)
