@@ -119,7 +119,7 @@ def read_contents(
     for block in reader.each(
         BLOCKS,
         limits.block_bytes_max,
-        lambda payload: _block_of(payload, facts),
+        lambda payload: block_of(payload, facts),
         lambda block: block.id.hex(),
     ):
         contents.blocks[block.id] = block
@@ -128,8 +128,8 @@ def read_contents(
         for certificate in reader.each(
             CERTIFICATES,
             limits.certificate_bytes_max,
-            lambda payload: _certificate_of(payload, facts),
-            _certificate_name,
+            lambda payload: certificate_of(payload, facts),
+            certificate_name,
         )
     ]
     verify = _Judge(files, facts).verify
@@ -145,7 +145,7 @@ def read_contents(
         try:
             verify(certificate, contents.validators)
         except (Unreadable, DagError, ConsensusError, PeerFault) as fault:
-            name = f"{CERTIFICATES}/{_certificate_name(certificate)}"
+            name = f"{CERTIFICATES}/{certificate_name(certificate)}"
             problems.append(Problem(f"is damaged or forged: {fault}", name))
             continue
         thing = _certified_thing(certificate)
@@ -168,9 +168,9 @@ class _Judge:
 
         Raises PeerFault, or what reading and decoding raise, since the file may have changed.
         """
-        name = f"{CERTIFICATES}/{_certificate_name(certificate)}"
+        name = f"{CERTIFICATES}/{certificate_name(certificate)}"
         payload = self._files.read(name, self._facts.limits.certificate_bytes_max, again=True)
-        signed = _certificate_of(payload, self._facts)
+        signed = certificate_of(payload, self._facts)
         if signed.statement != certificate.statement:
             raise PeerFault("other-statement", "it has changed since it was first read")
         validators.verify(signed)
@@ -226,14 +226,15 @@ def _vertex_name(vertex: Vertex) -> str:
     return vertex.vertex_id.hex()
 
 
-def _block_of(payload: bytes, facts: ChainFacts) -> Block:
+def block_of(payload: bytes, facts: ChainFacts) -> Block:
+    """One of this chain. Raises DagError, ConsensusError and PeerFault."""
     block = decode_block(payload, facts.limits)
     if block.chain_id != facts.chain_id:
         raise PeerFault("foreign-chain", f"a block of chain {block.chain_id.hex()}")
     return block
 
 
-def _certificate_of(payload: bytes, facts: ChainFacts) -> Certificate:
+def certificate_of(payload: bytes, facts: ChainFacts) -> Certificate:
     """Its shape and kind; the signatures are judged once it is known whose they should be."""
     certificate = decode_certificate(payload, facts.limits)
     statement = certificate.statement
@@ -349,6 +350,7 @@ def _certified_thing(certificate: Certificate) -> bytes:
     return thing
 
 
-def _certificate_name(certificate: Certificate) -> str:
+def certificate_name(certificate: Certificate) -> str:
+    """Of its file."""
     suffix = ".exec" if certificate.statement.kind is Kind.EXEC else ".final"
     return _certified_thing(certificate).hex() + suffix

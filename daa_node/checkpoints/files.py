@@ -5,7 +5,6 @@ named as a problem. Contents are read with a limit and judged by the caller.
 """
 
 import os
-import re
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -18,18 +17,13 @@ from blake3 import blake3
 from daa_dag.errors import DagError
 from daa_node.checkpoints.chain_index import ChainIndex
 from daa_node.checkpoints.layout import (
-    BLOCKS,
-    CERTIFICATES,
-    CHUNKS,
-    DELTAS,
     KINDS,
-    MANIFESTS,
     NOTE,
     NOTE_BYTES_MAX,
     PUBLISHING,
-    VERTICES,
     Group,
     decode_note,
+    is_fitting,
     unsettled,
 )
 from daa_node.checkpoints.long_listing import LongListing
@@ -49,17 +43,6 @@ from daa_node.packs.format import PACKS, RECORD_BYTES_MAX
 
 # A running daemon may add files while we list; a listing settles between two rounds.
 LISTINGS_MAX = 50
-
-_DIGEST_NAME = re.compile(r"[0-9a-f]{64}")
-_CERTIFICATE_NAME = re.compile(r"[0-9a-f]{64}\.(exec|final)")
-_NAMES = {
-    VERTICES: _DIGEST_NAME,
-    BLOCKS: _DIGEST_NAME,
-    CERTIFICATES: _CERTIFICATE_NAME,
-    DELTAS: _DIGEST_NAME,
-    MANIFESTS: _DIGEST_NAME,
-    CHUNKS: _DIGEST_NAME,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +238,7 @@ class ChainFiles:
         index.names.forget_loose()
         for name, size_bytes in self._loose(packs, strange, KINDS):
             seen.update(os.fsencode(f"{name} {size_bytes}\n"))  # a name may be no text
-            if _is_fitting(name):
+            if is_fitting(name):
                 index.names.add_loose(name, size_bytes)
             else:
                 strange.append(_misnamed(name))
@@ -315,7 +298,7 @@ def listing_of(
     """
     fitting = {}
     for name, size_bytes in sizes.items():
-        if _is_fitting(name):
+        if is_fitting(name):
             fitting[name] = size_bytes
         else:
             strange.append(_misnamed(name))
@@ -324,12 +307,6 @@ def listing_of(
     for name in leaving:
         fitting.pop(name, None)
     return Listing(fitting, tuple(strange), frozenset(arriving), frozenset(leaving))
-
-
-def _is_fitting(name: str) -> bool:
-    """Whether a file of a chain may have this `kind/name`."""
-    kind, _, rest = name.partition("/")
-    return kind in _NAMES and _NAMES[kind].fullmatch(rest) is not None
 
 
 def _misnamed(name: str) -> Problem:

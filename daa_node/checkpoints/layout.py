@@ -18,6 +18,7 @@ until then the note tells a verifier why it lies there. Groups that go after gro
 room for them: they stay if one of those did not come.
 """
 
+import re
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
@@ -35,12 +36,15 @@ CHUNKS = "chunks"
 PROOFS = (VERTICES, BLOCKS, CERTIFICATES)  # that no policy lets go
 KINDS = (*PROOFS, DELTAS, MANIFESTS, CHUNKS)
 
+_DIGEST_NAME = re.compile(r"[0-9a-f]{64}")
+_CERTIFICATE_NAME = re.compile(r"[0-9a-f]{64}\.(exec|final)")
+
 STATES = "states"  # kinds of the work store
 UPDATES = "updates"
 PUBLISHING = "publishing"
 NOTE = "chain"
 STAGED = "staged"
-FINAL_SUFFIX = ".final"
+EXEC_SUFFIX, FINAL_SUFFIX = ".exec", ".final"
 
 # Of a note that a verifier reads: a million names, the chunks of a 128 GiB snapshot, twice. What a
 # node writes may be longer: nothing bounds how many blocks lie between two vertices.
@@ -48,7 +52,7 @@ NOTE_BYTES_MAX = 1_000_000 * 80
 
 
 def exec_name(vertex_id: VertexId) -> str:
-    return vertex_id.hex() + ".exec"
+    return vertex_id.hex() + EXEC_SUFFIX
 
 
 def final_name(block_id: BlockId) -> str:
@@ -80,14 +84,14 @@ def encode_note(groups: list[Group]) -> bytes:
 
 
 def decode_note(payload: bytes) -> list[Group]:
-    """Raises Malformed or NotCanonical; names are checked to be plain `kind/name` of a chain."""
+    """Raises Malformed or NotCanonical; names are checked to be those of a chain's files."""
     value = canonical.decode(payload, len(payload))
     if not isinstance(value, list):
         raise Malformed("a publishing note is a list of groups")
     groups = []
     for item in value:
         match item:
-            case ["add" | "drop" as verb, [*names]] if all(_is_name(name) for name in names):
+            case ["add" | "drop" as verb, [*names]] if all(is_fitting(name) for name in names):
                 if verb == "add" and not names:
                     raise Malformed("a group that comes has a last file")
                 groups.append(Group(verb, tuple(names)))
@@ -96,8 +100,10 @@ def decode_note(payload: bytes) -> list[Group]:
     return groups
 
 
-def _is_name(name: object) -> bool:
+def is_fitting(name: object) -> bool:
+    """Whether a file of a chain may have this `kind/name`."""
     if not isinstance(name, str):
         return False
-    kind, slash, rest = name.partition("/")
-    return kind in KINDS and slash == "/" and rest.replace(".", "").isalnum()
+    kind, _, rest = name.partition("/")
+    pattern = _CERTIFICATE_NAME if kind == CERTIFICATES else _DIGEST_NAME
+    return kind in KINDS and pattern.fullmatch(rest) is not None

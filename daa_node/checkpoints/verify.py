@@ -5,6 +5,7 @@
     snapshots    whole, and of a vertex
     replay       genesis weights, or the snapshot that a pruned chain starts with, to every root
     leftovers    what nothing refers to does not belong
+    going        files that a write under way takes out, each by itself
     packs        no byte but whole records, each once, and an index of them
 
 Every byte of every file is covered by a digest or a signature that leads back to the genesis, so
@@ -28,6 +29,7 @@ from daa_node.checkpoints.certified import Certified, certified_chain
 from daa_node.checkpoints.chain_index import ChainIndex
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.files import ChainFiles, ChainReader
+from daa_node.checkpoints.going import Going
 from daa_node.checkpoints.layout import CERTIFICATES, exec_name
 from daa_node.checkpoints.verify_report import Anchor, Report
 from daa_node.checkpoints.verify_states import StateJudge, add_vertex
@@ -55,7 +57,8 @@ def verify_chain(
     def count(more_bytes: int) -> None:
         nonlocal bytes_read
         bytes_read += more_bytes
-        on_progress(bytes_read, size_bytes)
+        # a running daemon may add to what there was
+        on_progress(min(bytes_read, size_bytes), size_bytes)
 
     report = verify_in_windows(directory, facts, anchor, count, tell_total)
     if report is None:
@@ -81,7 +84,14 @@ def verify_in_memory(
 
 def verify_files(files: ChainReader, facts: ChainFacts, anchor: Anchor | None = None) -> Report:
     """Check the chain that these files are. Blocking; takes no lock."""
-    return verify_certified(certified_chain(files, facts), facts, anchor)
+    certified = certified_chain(files, facts)
+    report = verify_certified(certified, facts, anchor)
+    going = Going(files, facts, certified.contents.validators)
+    going.judge(certified.listing.leaving)
+    report.unfinished += going.count
+    report.problems += going.problems
+    report.settle()
+    return report
 
 
 def verify_certified(

@@ -22,7 +22,7 @@ Then `verify` holds headers and vertices of the whole chain.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -46,6 +46,7 @@ from daa_node.checkpoints.certified import Judge
 from daa_node.checkpoints.chain_index import ChainIndex
 from daa_node.checkpoints.contents import ChainFacts, Contents, Start, read_contents
 from daa_node.checkpoints.files import ChainFiles, Listing
+from daa_node.checkpoints.going import Going
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -123,6 +124,7 @@ class Windows:
         self._asked: dict[NodeId, bytes] = {}
         self._newest = facts.first_vertex  # that holds
         self._is_unbroken, self._has_ended = True, False
+        self._tried: Collection[str] = frozenset()  # names that this window has read already
         self._results = 0  # final ones
         self._promised: VertexId | None = None
         self._finals = 0  # that a window had
@@ -152,6 +154,7 @@ class Windows:
             report.promised = (self._results, self._promised)
         StateJudge(self._files, self._facts, self._listing, self._index, report).run(anchor)
         _expect_there(report.problems)
+        self._check_going()
         listing = self._files.long_listing(self._index)  # what was packed meanwhile, too
         report.unfinished += len(listing.twice) + len(listing.shelf.superseded)
         report.problems += self._files.pack_problems(listing)
@@ -253,9 +256,12 @@ class Windows:
         )
         problems: list[Problem] = []
         start = Start(self._below, self._validators.copy())
-        contents = read_contents(self._files, listing, self._facts, problems, start)
+        files = _Again(self._files, listing, self._tried)
+        contents = read_contents(files, listing, self._facts, problems, start)
         if not is_last and contents.validators.now.epoch <= path[-1].epoch:
+            self._tried = listing.sizes.keys()
             return False
+        self._tried = frozenset()
         judge = Judge(self._facts, listing, contents, problems, self._asked)
         judge.is_unbroken, judge.has_ended = self._is_unbroken, self._has_ended
         outcomes = judge.check_headers(self._below)
@@ -320,6 +326,14 @@ class Windows:
                 # it may bring keys that the whole knows
                 _expect(not (isinstance(payload, SetPayload) and payload.operations))
 
+    def _check_going(self) -> None:
+        """What a write under way takes out."""
+        going = Going(self._files, self._facts, self._validators)
+        going.judge(self._listing.leaving)
+        _expect(not any(words in p.what for p in going.problems for words in FROM_BELOW))
+        self._report.unfinished += going.count
+        self._report.problems += going.problems
+
     def _read_apart(self, names: list[str]) -> Contents:
         """Files of which each is judged by itself."""
         problems: list[Problem] = []
@@ -344,6 +358,21 @@ class Windows:
         block = decode_block(payload, limits)
         _expect(block.id == block_id)
         return block
+
+
+class _Again:
+    """A window's files, some of which were read, and counted, when it was tried before."""
+
+    def __init__(self, files: ChainFiles, listing: Listing, tried: Collection[str]) -> None:
+        self._files = files
+        self._listing = listing
+        self._tried = tried
+
+    def listing(self) -> Listing:
+        return self._listing
+
+    def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
+        return self._files.read(name, size_bytes_max, again or name in self._tried)
 
 
 def _expect(holds: bool) -> None:

@@ -15,6 +15,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import KINDS, Group, encode_note
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify_report import Anchor
+from daa_node.checkpoints.verify_windows import verify_in_windows
 from daa_node.errors import StorageFailed
 from daa_node.packs.format import PACKS, DamagedPack, PackWriter
 from daa_node.packs.merging import copy_records
@@ -200,11 +201,46 @@ def test_of_random_damage_and_interruptions(chains: list[ChainMaker], tmp_path: 
         vertex = trio.run(vertex_at, maker, height)
         anchor = chance.choice((None, None, Anchor(vertex.vertex_id, chance.random() < 0.5)))
         said = f"seed {seed}: {[change.__name__ for change in changes]}"
-        report, whole = in_windows(chain, anchor), in_memory(chain, anchor)
+        counted, total = list[int](), list[int]()
+        report = verify_in_windows(chain, FACTS, anchor, counted.append, total.append)
+        whole = in_memory(chain, anchor)
         assert report in (None, whole), said
+        assert report is None or sum(counted) <= sum(total), said
         judged.append(report is not None)
         shutil.rmtree(tmp_path / str(seed))
     assert sum(judged) > SEEDS // 2
+
+
+def test_what_a_write_under_way_takes_out_is_judged_too(
+    chains: list[ChainMaker], tmp_path: Path
+) -> None:
+    """Whoever hands over a directory has written any note, and could hide any bytes behind it."""
+    shutil.copytree(chains[1].directory, tmp_path / "node")
+    chain = tmp_path / "node" / "chain"
+    files = [str(path.relative_to(chain)) for path in files_under(chain)]
+    loose = {kind: next(name for name in files if name.startswith(f"{kind}/")) for kind in KINDS}
+    packed = {record_in_pack(chain, kind, 0.5)[2] for kind in KINDS}
+    note(chain, Group("drop", (*loose.values(), *packed)))
+    before = said_of(chain)
+    for kind, name in loose.items():
+        path, payload = chain / name, (chain / name).read_bytes()
+        path.write_bytes(payload[:-1] + bytes([payload[-1] ^ 1]))
+        assert name in {where for where, _ in said_of(chain) - before}, kind
+        path.write_bytes(payload)
+    delta = loose["deltas"]
+    manifest = chain / delta.replace("deltas/", "manifests/")
+    note(chain, Group("drop", (*loose.values(), *packed, str(manifest.relative_to(chain)))))
+    before, unfinished = said_of(chain), in_memory(chain).unfinished
+    assert unfinished == len({*loose.values(), *packed, str(manifest.relative_to(chain))})
+    manifest.rename(chain.parent / "aside")
+    assert (delta, f"is missing: it lists the chunks of {delta}") in said_of(chain) - before
+    assert in_memory(chain).unfinished == unfinished - 1  # the write goes on
+
+
+def said_of(chain: Path) -> set[tuple[str, str]]:
+    report, whole = in_windows(chain), in_memory(chain)
+    assert report in (None, whole)
+    return {(problem.where, problem.what) for problem in whole.problems}
 
 
 def test_of_writes_that_are_cut_off_anywhere(tmp_path: Path) -> None:
