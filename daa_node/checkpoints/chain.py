@@ -20,7 +20,7 @@ from daa_consensus.bft.messages import (
     encode_block,
 )
 from daa_consensus.errors import ConsensusError
-from daa_consensus.votes import Certificate
+from daa_consensus.votes import Certificate, Kind
 from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
@@ -32,6 +32,8 @@ from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
     CHUNKS,
+    EXEC_SUFFIX,
+    FINAL_SUFFIX,
     MANIFESTS,
     PROOFS,
     VERTICES,
@@ -58,6 +60,7 @@ T = TypeVar("T")
 # Certificates that packing looks at before it goes on. Those that an earlier process has left are
 # verified: a hundred thousand at once would keep a daemon from its rounds.
 LOOKED_AT_ONCE = 256
+EPOCHS_AHEAD = 4096  # of those that are known, a certificate's may be without another look
 
 
 class ChainStore:
@@ -73,6 +76,7 @@ class ChainStore:
         self._first: VertexId | None = None
         self._tip: tuple[Block, Certificate | None] | None = None
         self.blocks_read = 0  # ever; whoever serves others tells by it what they cost
+        self.lacks_blocks = False  # packs hold fewer than a summary counts: see Scrub.look
         self.turns = Turns(self.path_down)
         self._begin()
 
@@ -104,11 +108,9 @@ class ChainStore:
         """Read all, or what is newer than a summary whose newest final block is `known`."""
         at_height = list[tuple[int, VertexId]]()
         for name in await self.store.record_names(VERTICES, packed=known is None):
-            try:
-                vertex = await self.vertex(VertexId(bytes.fromhex(name)))
-            except ValueError:
-                raise StorageFailed(f"{VERTICES}/{name} does not belong there") from None
-            assert vertex is not None, "listed a moment ago, and nothing deletes vertices"
+            vertex = await self.vertex(VertexId(_id_in(VERTICES, name)))
+            if vertex is None:  # listed a moment ago: a link that leads nowhere, say
+                raise StorageFailed(f"{VERTICES}/{name} is missing")
             at_height.append((vertex.height, vertex.vertex_id))
         await self.heights.take(at_height)
         self._tip = await self._find_tip(genesis_block, known)
@@ -170,17 +172,10 @@ class ChainStore:
         return block
 
     async def exec_certificate(self, vertex_id: VertexId) -> Certificate | None:
-        certificate = await _certificate(self, exec_name(vertex_id))
-        value = None if certificate is None else certificate.statement.value
-        if certificate is not None and not (isinstance(value, list) and value[0] == vertex_id):
-            raise StorageFailed(f"{CERTIFICATES}/{exec_name(vertex_id)} certifies something else")
-        return certificate
+        return await _certificate(self, exec_name(vertex_id), Kind.EXEC, vertex_id)
 
     async def final_certificate(self, block_id: BlockId) -> Certificate | None:
-        certificate = await _certificate(self, final_name(block_id))
-        if certificate is not None and certificate.statement.value != block_id:
-            raise StorageFailed(f"{CERTIFICATES}/{final_name(block_id)} certifies something else")
-        return certificate
+        return await _certificate(self, final_name(block_id), Kind.FINALIZE, block_id)
 
     async def path_down(self, block_id: BlockId) -> AsyncGenerator[Block, None]:
         """The block and its ancestors down to the genesis block, newest first; to be closed."""
@@ -274,12 +269,15 @@ class ChainStore:
         """`known` was the newest final block when all was packed that is."""
         newest = None if known is None else await self.final_certificate(known)
         for name in await self.store.record_names(CERTIFICATES, packed=known is None):
-            if not name.endswith(".final"):
+            if not name.endswith(FINAL_SUFFIX):
                 continue
-            certificate = await _certificate(self, name)
-            assert certificate is not None, "listed a moment ago, and nothing deletes certificates"
-            self.certified.add(final_block_of(certificate))
-            self.furthest.note(*_slot_of(certificate), final_block_of(certificate))
+            block_id = BlockId(_id_in(CERTIFICATES, name, FINAL_SUFFIX))
+            certificate = await self.final_certificate(block_id)
+            if certificate is None:
+                raise StorageFailed(f"{CERTIFICATES}/{name} is missing")
+            await _check_epoch(self, block_id, certificate.statement.domain.epoch)
+            self.certified.add(block_id)
+            self.furthest.note(*_slot_of(certificate), block_id)
             if newest is None or _slot_of(certificate) > _slot_of(newest):
                 newest = certificate
         if newest is None:
@@ -291,6 +289,23 @@ class ChainStore:
                 f"{BLOCKS}/{block_id.hex()} is missing; a certificate makes it final"
             )
         return block, newest
+
+
+async def _check_epoch(chain: ChainStore, block_id: BlockId, epoch: int) -> None:
+    """Blocks must lead to an epoch so far ahead: nobody has looked at who signed this.
+
+    Raises StorageFailed, before there is a row for each epoch below it.
+    """
+    if epoch <= len(chain.furthest) + EPOCHS_AHEAD:
+        return
+    async with aclosing(chain.path_down(block_id)) as path_down:
+        async for block in path_down:
+            if block.epoch not in (epoch, epoch - 1):
+                name = f"{CERTIFICATES}/{final_name(block_id)}"
+                raise StorageFailed(f"{name} is damaged: its block is of another epoch")
+            epoch = block.epoch
+            if epoch <= len(chain.furthest):
+                return
 
 
 def final_block_of(certificate: Certificate) -> BlockId:
@@ -309,7 +324,7 @@ async def _looked_at(chain: ChainStore) -> set[str]:
         if key_of(CERTIFICATES, name) is None or name in chain.loose.rotten:
             continue  # somebody else has put it there, or it waits to be mended
         try:
-            certificate = await _certificate(chain, name)
+            certificate = await _certificate_named(chain, name)
         except StorageFailed:
             chain.loose.damaged(name)
             continue
@@ -338,12 +353,32 @@ async def _height_of(chain: ChainStore, vertex_id: VertexId) -> int | None:
     return None if vertex is None else vertex.height
 
 
-async def _certificate(chain: ChainStore, name: str) -> Certificate | None:
+async def _certificate_named(chain: ChainStore, name: str) -> Certificate | None:
+    if name.endswith(FINAL_SUFFIX):
+        return await chain.final_certificate(BlockId(_id_in(CERTIFICATES, name, FINAL_SUFFIX)))
+    return await chain.exec_certificate(VertexId(_id_in(CERTIFICATES, name, EXEC_SUFFIX)))
+
+
+async def _certificate(
+    chain: ChainStore, name: str, kind: Kind, certified: bytes
+) -> Certificate | None:
     payload = await chain.store.get_record(CERTIFICATES, name)
     if payload is None:
         return None
     limits = chain.limits
-    return _decoded(f"{CERTIFICATES}/{name}", lambda: decode_certificate(payload, limits))
+    certificate = _decoded(f"{CERTIFICATES}/{name}", lambda: decode_certificate(payload, limits))
+    value = certificate.statement.value
+    thing = value[0] if isinstance(value, list) and value else value
+    if certificate.statement.kind is not kind or thing != certified:
+        raise StorageFailed(f"{CERTIFICATES}/{name} is damaged: it certifies something else")
+    return certificate
+
+
+def _id_in(kind: str, name: str, suffix: str = "") -> bytes:
+    """Raises StorageFailed for a name that nothing of a chain has."""
+    if key_of(kind, name) is None or not name.endswith(suffix):
+        raise StorageFailed(f"{kind}/{name} does not belong there")
+    return bytes.fromhex(name.removesuffix(suffix))
 
 
 def _slot_of(certificate: Certificate) -> tuple[int, int]:

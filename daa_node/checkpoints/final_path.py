@@ -197,6 +197,9 @@ class EpochEnds:
     def __init__(self, work: BlobStore) -> None:
         self._rows = Rows(work, "ends", _END.size)
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     async def get(self, epoch: int) -> Furthest | None:
         """Raises StorageFailed."""
         if epoch >= len(self._rows):

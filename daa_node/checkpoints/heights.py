@@ -14,6 +14,10 @@ from daa_node.seams import BlobStore
 HEIGHTS = "heights"  # of the rows
 
 
+# Heights in a row that a disk may have lost: half a year at a round a minute, 50 MB till they come
+LACKING_MAX = 2**18
+
+
 class Heights:
     """From 0 up. All but the newest are read from the disk: that raises StorageFailed."""
 
@@ -86,6 +90,11 @@ class Heights:
             raise StorageFailed(
                 f"vertices/{known.hex()} and vertices/{vertex_id.hex()} are both of height "
                 f"{height}: one chain has one"
+            )
+        if height - len(self.rows) > LACKING_MAX:
+            raise StorageFailed(
+                f"vertices/{vertex_id.hex()} says that it is of height {height}, and nothing lies "
+                f"between {len(self.rows)} and that: it does not belong there"
             )
         while len(self.rows) < height:
             self._leave_open(len(self.rows))
