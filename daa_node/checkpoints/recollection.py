@@ -9,11 +9,12 @@ from typing import Protocol
 
 from daa_consensus.bft.messages import Block
 from daa_consensus.votes import Certificate
-from daa_dag.ids import DIGEST_BYTES, BlockId, VertexId
+from daa_dag.ids import BlockId, VertexId
 from daa_node.checkpoints.digests import Digests
 from daa_node.checkpoints.final_path import EpochEnds, FinalPath
 from daa_node.checkpoints.heights import Heights
 from daa_node.checkpoints.layout import (
+    BLOCKS,
     CERTIFICATES,
     DELTAS,
     FINAL_SUFFIX,
@@ -33,7 +34,7 @@ from daa_node.checkpoints.summary import (
     encode_summary,
 )
 from daa_node.checkpoints.turns import Turns
-from daa_node.packs.format import PACKS
+from daa_node.packs.format import PACKS, key_of
 from daa_node.seams import BlobStore
 
 
@@ -47,6 +48,7 @@ class Chain(Protocol):
     furthest: EpochEnds
     certified: Digests
     turns: Turns
+    lacks_blocks: bool
 
     @property
     def final_tip(self) -> tuple[Block, Certificate | None]: ...
@@ -75,6 +77,7 @@ async def recall(chain: Chain, first_id: VertexId) -> BlockId | None:
     )
     chain.path.light_below = summary.light_below
     chain.turns.recall(summary.membership)
+    chain.lacks_blocks = whole and await _lacks_blocks(chain, summary)
     return summary.tip if whole else None
 
 
@@ -102,14 +105,18 @@ async def is_pack_due(chain: Chain, kinds: Sequence[str], files_min: int) -> boo
     await chain.look_up()
     for closing in (chain.heights, chain.path, chain.furthest):
         await closing.close()
-    packed = await chain.store.packed_count(CERTIFICATES, loose[CERTIFICATES])
+    packed = {
+        kind: await chain.store.packed_count(kind, loose[kind]) for kind in (CERTIFICATES, BLOCKS)
+    }
     summary = Summary(
         tip=chain.final_tip[0].id,
         heights=chain.heights.rows.kept(),
         path=chain.path.kept(),
         ends=chain.furthest.kept(),
-        certificates=packed + len(loose[CERTIFICATES]),
+        certificates=packed[CERTIFICATES] + len(loose[CERTIFICATES]),
+        blocks=packed[BLOCKS] + len(loose[BLOCKS]),
         loose=tuple(ids),
+        loose_blocks=tuple(BlockId(bytes.fromhex(name)) for name in loose[BLOCKS]),
         membership=chain.turns.membership,
         light_below=chain.path.light_below,
     )
@@ -118,9 +125,12 @@ async def is_pack_due(chain: Chain, kinds: Sequence[str], files_min: int) -> boo
 
 
 async def _loose(chain: Chain, kinds: Sequence[str]) -> dict[str, list[str]]:
-    """Names of files of their own, by kind."""
-    counted = {*PROOFS, *kinds} - {DELTAS}
-    return {kind: await chain.store.record_names(kind, packed=False) for kind in counted}
+    """Names of files of their own, by kind; not those that nothing of a chain has."""
+    counted, found = {*PROOFS, *kinds} - {DELTAS}, dict[str, list[str]]()
+    for kind in counted:
+        names = await chain.store.record_names(kind, packed=False)
+        found[kind] = [name for name in names if key_of(kind, name) is not None]
+    return found
 
 
 async def _counts(chain: Chain, summary: Summary) -> bool:
@@ -134,12 +144,19 @@ async def _counts(chain: Chain, summary: Summary) -> bool:
     return True
 
 
+async def _lacks_blocks(chain: Chain, summary: Summary) -> bool:
+    """Whether packs hold fewer than it counts: nothing that a start reads would tell."""
+    loose = await chain.store.record_names(BLOCKS, packed=False)
+    told = len({block_id.hex() for block_id in summary.loose_blocks}.intersection(loose))
+    return await chain.store.packed_count(BLOCKS, loose) < summary.blocks - told
+
+
 def vertices_named(names: Iterable[str]) -> set[VertexId]:
     """Whose vertices or executions these names, of files of their own, are."""
     found = set[VertexId]()
     for name in names:
         digits, _, kind = name.partition(".")
-        if kind != FINAL_SUFFIX[1:] and len(digits) == 2 * DIGEST_BYTES:
+        if kind != FINAL_SUFFIX[1:] and key_of(VERTICES, digits) is not None:
             found.add(VertexId(bytes.fromhex(digits)))
     return found
 

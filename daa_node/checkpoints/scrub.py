@@ -5,9 +5,8 @@ checked as any reader checks it: names, digests, and the checks of packs. What i
 mended at once, out of what others hold (see repair), before the reading goes on.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
-from itertools import islice
 
 import trio
 
@@ -16,6 +15,7 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, BlockId, Digest, VertexId, digest_of
 from daa_node.checkpoints.chain import ChainStore, state_manifest
+from daa_node.checkpoints.found_damage import FoundDamage, Mend
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -31,16 +31,10 @@ from daa_node.observability import events
 from daa_node.observability.events import EventLog
 
 PAUSE_S = 24 * 3600.0  # before each pass
+LOOK_AFTER_S = 600.0  # of a start that misses blocks: others are within reach by then
 BYTES_PER_S = 2**20  # a hundredth of a slow disk; a year of four validators' proofs takes a day
-FOUND_MAX = 64  # told of by `status`; the events name all
 HEADERS_BYTES = 2**16  # what a block with what proves it is taken for
 PIECES_AT_ONCE = 16  # of a snapshot that are mended together: 4 MiB
-# Tries of one pass that came to nothing: whoever is alone with a dead disk asks nobody any more.
-# The next pass goes on asking from there, so what nobody has is in the way of nothing for ever.
-FAILED_MAX = 64
-GIVEN_UP_MAX = 4096  # names in memory, so that none is told of twice: half a megabyte
-
-Mend = Callable[[Repair], Awaitable[bool]]
 
 
 class Scrub:
@@ -50,12 +44,8 @@ class Scrub:
         self._chain = chain
         self._log = log
         self.repair: Repair | None = None  # None: nobody is asked, and what is found is only told
-        self._damaged = dict[str, None]()  # in this pass, each once, and not mended
-        self._mended = dict[str, None]()  # in this pass
-        self._failed = 0  # tries of this pass
-        self._asks = True  # at this place of the path
+        self._found = FoundDamage(log)
         self._asks_from = 0  # blocks of the path, below which earlier passes have asked in vain
-        self._given_up = dict[str, None]()  # told of as lost since the start, the newest
         self._height = self._epoch = 0  # that this pass has come to
         # Executions of this epoch that are not here: lost, if a later one is.
         self._lacking: list[ResultPayload] = []
@@ -65,6 +55,9 @@ class Scrub:
 
     async def run(self) -> None:
         """Until cancelled."""
+        if self._chain.lacks_blocks:
+            await trio.sleep(LOOK_AFTER_S)
+            await self.look()
         while True:
             await trio.sleep(PAUSE_S)
             await self.once()
@@ -74,20 +67,20 @@ class Scrub:
 
         Each thing that is wrong is told as an event, and another one tells if it was mended.
         """
-        self._damaged, self._mended, self._failed = {}, {}, 0
-        self._height, self._epoch, blocks = 0, 0, 0
+        self._found.begin(self.repair)
+        self._height, self._epoch = 0, 0
         self._lacking, self._delta_below = [], None
-        self._asks, spent_at = True, -1
+        blocks, spent_at = 0, -1
         try:
             await self._look_up()
             async for block_id in self._chain.path.ids():
-                self._asks = blocks >= self._asks_from
+                self._found.asks = blocks >= self._asks_from
                 try:
                     await self._read(block_id)
                 except StorageFailed as failure:  # of what is kept by its names: the rest is read
                     await self._wrong(failure)
                 await self._pause(HEADERS_BYTES)
-                if spent_at < 0 and self._failed >= FAILED_MAX:
+                if spent_at < 0 and self._found.is_spent:
                     spent_at = blocks
                 blocks += 1
             await self._read_end(self._epoch)
@@ -97,11 +90,27 @@ class Scrub:
         except StorageFailed as failure:
             await self._wrong(failure)  # the path itself cannot be had: no start would go better
         self._asks_from = spent_at + 1
-        self.found = tuple(islice(self._damaged, FOUND_MAX))
-        self.mended = tuple(islice(self._mended, FOUND_MAX))
-        told = len(self._damaged), len(self._mended)
-        self._log.emit(events.CHAIN_SCRUBBED, blocks=blocks, damaged=told[0], repaired=told[1])
-        return list(self._damaged)
+        self.found, self.mended = self._found.shown()
+        damaged, mended = self._found.damaged, len(self._found.mended)
+        self._log.emit(events.CHAIN_SCRUBBED, blocks=blocks, damaged=len(damaged), repaired=mended)
+        return damaged
+
+    async def look(self) -> None:
+        """Mend blocks that are not here at all; what is here is not read."""
+        self._found.begin(self.repair)
+        has = self._chain.store.has_record
+        try:
+            await self._look_up()
+            async for block_id in self._chain.path.ids():
+                if not await has(BLOCKS, block_id.hex()):
+                    await self._read_header(block_id)
+            for epoch in range(len(self._chain.furthest)):
+                await self._read_beside(epoch)
+            if self.repair is not None:
+                await self.repair.settle()
+        except StorageFailed as failure:
+            await self._wrong(failure)
+        self.found, self.mended = self._found.shown()
 
     async def _look_up(self) -> None:
         """Know the path. Raises StorageFailed if a block of it cannot be read, and not be mended.
@@ -181,15 +190,25 @@ class Scrub:
 
     async def _read_end(self, epoch: int) -> None:
         """The furthest proof of an epoch: its block may lie beside the path."""
-        end = await self._chain.furthest.get(epoch)
-        block = None if end is None else await self._read_header(end.block_id)
-        if block is None:
-            return
+        block, is_beside = await self._read_beside(epoch)
         is_light = epoch < self._chain.path.light_below  # it is all that proves the epoch
-        if not is_light and await self._chain.path.place_of(block) is not None:
+        if block is None or not (is_light or is_beside):
             return
         await self._read_proof(block, is_end=True)
         await self._pause(HEADERS_BYTES)
+
+    async def _read_beside(self, epoch: int) -> tuple[Block | None, bool]:
+        """The block of an epoch's furthest proof, and whether it lies beside the path.
+
+        Those between it and the path are read as well: they carry the proof.
+        """
+        path = self._chain.path
+        end = await self._chain.furthest.get(epoch)
+        block = furthest = None if end is None else await self._read_header(end.block_id)
+        while block is not None and block.view and await path.place_of(block) is None:
+            await self._pause(HEADERS_BYTES)
+            block = await self._read_header(block.parent_id)
+        return furthest, block is not furthest
 
     async def _read_execution(self, result: ResultPayload) -> None:
         """The certificate of what a round came to."""
@@ -324,34 +343,7 @@ class Scrub:
 
     async def _wrong(self, failure: StorageFailed, mend: Mend | None = None) -> bool:
         """Tell of it, and mend it; whether there is a good one now."""
-        what = str(failure)
-        if what in self._damaged:
-            return False
-        self._damaged[what] = None
-        self._log.emit(events.RECORD_DAMAGED, detail=what)
-        if mend is None or self.repair is None or not self._asks or self._failed >= FAILED_MAX:
-            return False
-        try:
-            is_good = await mend(self.repair)
-        except StorageFailed as fault:  # a disk that takes nothing more
-            self._log.emit(events.STORAGE_FAILED, detail=str(fault))
-            is_good = False
-        if not is_good:
-            self._failed += 1
-            self._say_lost(what)
-            return False
-        del self._damaged[what]
-        self._mended[what] = None
-        self._given_up.pop(what, None)
-        self._log.emit(events.RECORD_REPAIRED, detail=what)
-        await self._pause(HEADERS_BYTES)
-        return True
-
-    def _say_lost(self, what: str) -> None:
-        """Once, until it is there again: each pass tries anew."""
-        if what in self._given_up:
-            return
-        self._given_up[what] = None
-        while len(self._given_up) > GIVEN_UP_MAX:
-            del self._given_up[next(iter(self._given_up))]
-        self._log.emit(events.RECORD_LOST, detail=what)
+        is_good = await self._found.wrong(failure, mend)
+        if is_good:
+            await self._pause(HEADERS_BYTES)
+        return is_good

@@ -17,7 +17,9 @@ from daa_node.checkpoints.rows import KeptRows
 
 SUMMARY = "summary"  # its name, in rows.HISTORY
 PACK_NAMES = "packs"  # beside it: the packs that hold what it counts
-FORMAT = 3  # the first one had no number, and all ids in itself; the second no light epochs
+# The first one had no number, and all ids in itself; the second no light epochs; the third did not
+# count blocks.
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,9 @@ class Summary:
     path: KeptRows
     ends: KeptRows
     certificates: int  # how many there were
+    blocks: int  # the same
     loose: tuple[BlockId, ...]  # blocks whose finalizations lay in files of their own
+    loose_blocks: tuple[BlockId, ...]  # that lay in files of their own
     membership: Membership | None  # None if nobody has asked
     light_below: int = 0  # epochs below have one certificate each (see thinning)
 
@@ -51,8 +55,8 @@ def encode_summary(summary: Summary) -> bytes:
             FORMAT,
             summary.tip,
             rows,
-            summary.certificates,
-            list(summary.loose),
+            [summary.certificates, summary.blocks],
+            [list(summary.loose), list(summary.loose_blocks)],
             None if who is None else [who.tip, who.record],
             summary.light_below,
         ]
@@ -67,9 +71,15 @@ def decode_summary(payload: bytes) -> Summary | None:
         return None
     try:
         match canonical.decode(body, len(body)):
-            case [int(number), bytes(tip), [*lists], int(count), [*loose], who, int(light)] if (
-                number == FORMAT
-            ):
+            case [
+                int(number),
+                bytes(tip),
+                [*lists],
+                [int(certificates), int(blocks)],
+                [[*loose], [*loose_blocks]],
+                who,
+                int(light),
+            ] if number == FORMAT and _are_ids([tip, *loose, *loose_blocks]):
                 kept = [_rows_from(rows) for rows in lists]
             case _:
                 return None
@@ -80,8 +90,18 @@ def decode_summary(payload: bytes) -> Summary | None:
             pass
         case _:
             return None
-    finals, membership = tuple(map(BlockId, loose)), _membership_from(who)
-    return Summary(BlockId(tip), heights, path, ends, count, finals, membership, light)
+    return Summary(
+        BlockId(tip),
+        heights,
+        path,
+        ends,
+        certificates,
+        blocks,
+        tuple(map(BlockId, loose)),
+        tuple(map(BlockId, loose_blocks)),
+        _membership_from(who),
+        light,
+    )
 
 
 def encode_names(names: Sequence[str]) -> bytes:
@@ -95,21 +115,31 @@ def decode_names(payload: bytes) -> set[str] | None:
     check, body = payload[:DIGEST_BYTES], payload[DIGEST_BYTES:]
     if check != digest_of(body):
         return None
-    names = canonical.decode(body, len(body))  # as they were written: the check holds
-    return set(names) if isinstance(names, list) else None
+    try:
+        names = canonical.decode(body, len(body))
+    except DagError:
+        return None
+    match names:
+        case [*names] if all(isinstance(name, str) for name in names):
+            return set(map(str, names))
+    return None
+
+
+def _are_ids(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, bytes) and len(value) == DIGEST_BYTES for value in values)
 
 
 def _rows_from(value: Any) -> KeptRows | None:
     match value:
-        case [[*parts], bytes(rest)]:
+        case [[*parts], bytes(rest)] if _are_ids(parts):
             return KeptRows(tuple(map(Digest, parts)), rest)
         case _:
             return None
 
 
-def _membership_from(value: Sequence[Any] | None) -> Membership | None:
+def _membership_from(value: Any) -> Membership | None:
     match value:
-        case [bytes(tip), bytes(record)]:
+        case [bytes(tip), bytes(record)] if _are_ids([tip]):
             return Membership(BlockId(tip), record)
         case _:
             return None

@@ -11,7 +11,7 @@ import trio
 from daa_consensus.bft.messages import encode_certificate
 from daa_dag.ids import NodeId
 from daa_dag.retention import Retention
-from daa_node.checkpoints import repair, scrub
+from daa_node.checkpoints import found_damage, repair, scrub
 from daa_node.checkpoints.layout import KINDS
 from daa_node.checkpoints.records import asked_record
 from daa_node.checkpoints.repair import Repair
@@ -315,7 +315,7 @@ def test_what_nobody_has_is_in_the_way_of_nothing(
     others: ChainMaker, ours: ChainMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pass asks so often in vain, and the next one goes on above that."""
-    monkeypatch.setattr(scrub, "FAILED_MAX", 1)
+    monkeypatch.setattr(found_damage, "FAILED_MAX", 1)
 
     async def run() -> None:
         await ours.open()

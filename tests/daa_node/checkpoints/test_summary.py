@@ -194,7 +194,7 @@ def test_it_comes_back_as_it_was_written() -> None:
     rows = KeptRows((digest_of(b"part"),) * 2, b"rest")
     block_id = BlockId(bytes(32))
     for membership in (None, Membership(block_id, b"record")):
-        summary = Summary(block_id, rows, rows, rows, 7, (block_id,), membership)
+        summary = Summary(block_id, rows, rows, rows, 7, 9, (block_id,), (), membership)
         encoded = encode_summary(summary)
         assert decode_summary(encoded) == summary
         body = encoded[32:].replace(bytes([FORMAT]), bytes([FORMAT + 1]), 1)
