@@ -59,6 +59,9 @@ class View(Protocol):
     def newest_of(self, newest: VertexRow, count: int) -> list[VertexRow]:
         """It and what it stands on, newest first, at most so many."""
 
+    def last(self, count: int) -> Sequence[VertexRow]:
+        """The newest of all, at most so many, parents before children."""
+
     def with_children(self, rows: Sequence[VertexRow]) -> Sequence[VertexRow]:
         """These, and those that stand on them."""
 
@@ -86,6 +89,9 @@ class ChainView:
         below = self.graph.ancestors(newest.vertex_id) | {newest.vertex_id}
         return [row for row in reversed(self.rows) if row.vertex_id in below][:count]
 
+    def last(self, count: int) -> Sequence[VertexRow]:
+        return self.rows[-count:]
+
     def with_children(self, rows: Sequence[VertexRow]) -> Sequence[VertexRow]:
         return self.rows
 
@@ -110,6 +116,9 @@ class LineView:
     def newest_of(self, newest: VertexRow, count: int) -> list[VertexRow]:
         highest = newest.vertex.height
         return [self._row(height) for height in range(highest, max(-1, highest - count), -1)]
+
+    def last(self, count: int) -> Sequence[VertexRow]:
+        return [self._row(at) for at in range(max(0, len(self.ids) - count), len(self.ids))]
 
     def with_children(self, rows: Sequence[VertexRow]) -> Sequence[VertexRow]:
         above = max(row.vertex.height for row in rows) + 1

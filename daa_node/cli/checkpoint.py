@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from daa_dag.ids import VertexId
-from daa_node.checkpoints.listing import VertexRow, own_view, view_chain
+from daa_node.checkpoints.listing import VertexRow, own_view
 from daa_node.checkpoints.tags import Tags, parse_tags
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.checkpoints.verify_report import Anchor, Report
@@ -23,10 +23,13 @@ from daa_node.identity.other_protocol import OtherProtocol
 SHOWN_ID_CHARS = 16
 
 
-def list_vertices(root: Path, as_json: bool) -> None:
-    """One line a vertex."""
+def list_vertices(root: Path, count: int, as_json: bool) -> None:
+    """One line a vertex, of the newest so many."""
     directory, _ = open_chain(root)
-    rows = [_summary(row) for row in view_chain(directory.chain).rows]
+    view = own_view(directory.chain)
+    rows = [_summary(row) for row in view.last(count)]
+    if len(rows) < len(view.ids):
+        report.note(f"the newest {len(rows)} of {len(view.ids)}: -n {len(view.ids)} lists them all")
     if as_json:
         report.put_json({"vertices": rows})
         return

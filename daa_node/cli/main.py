@@ -420,11 +420,17 @@ def give_consent(
 
 
 @checkpoint_app.command(name="list")
-def list_checkpoints(directory: Directory = HERE, as_json: Json = False) -> None:
-    """List the certified vertices of this node."""
+def list_checkpoints(
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=10_000_000, help="How many of the newest.")
+    ] = 1000,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """List the certified vertices of this node, the newest last."""
     from daa_node.cli import checkpoint
 
-    checkpoint.list_vertices(directory, as_json)
+    checkpoint.list_vertices(directory, count, as_json)
 
 
 @checkpoint_app.command(name="show")

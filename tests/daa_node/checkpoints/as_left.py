@@ -54,6 +54,8 @@ def agree(chain: Path) -> bool:
     assert [*view.ids] == [*every.ids]
     assert [*view.heights] == [*every.heights]
     assert view.find("tip") == every.find("tip")
+    for count in (1, 3, 10**6):
+        assert [*view.last(count)] == [*every.last(count)]
     for row in every.rows:
         assert shown(view, str(row.vertex.height), 3) == shown(every, str(row.vertex.height), 3)
     return isinstance(past, OwnChain) and past._judged is None and isinstance(view, LineView)
