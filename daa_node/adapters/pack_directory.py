@@ -11,6 +11,7 @@ Readers take no lock: they look at loose files first and at the packs after that
 one counts before anything is deleted. Who meets a pack that has gone looks again at what is there.
 """
 
+import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -227,9 +228,12 @@ class PackDirectory:
         for kind in kinds:
             for name in self._records.record_names(kind):
                 key, path = packed.key_of(kind, name), self._records.record_path(kind, name)
-                size = path.stat().st_size
+                found_there = path.stat()
+                size = found_there.st_size
                 if key is None or size > packed.RECORD_BYTES_MAX or f"{kind}/{name}" in but:
                     continue
+                if not stat.S_ISREG(found_there.st_mode):
+                    continue  # at a pipe one would wait
                 if len(found) == BATCH_RECORDS_MAX or size_bytes + size > BATCH_BYTES_MAX:
                     break
                 found.append((key, path))
