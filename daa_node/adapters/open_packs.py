@@ -73,7 +73,7 @@ class OpenPacks:
     def _places_of(self, key: bytes) -> Iterator[tuple[Entry, ReadAt]]:
         for head in self._likely_first(self._heads or self.known()):
             read = self.reader(head.name)
-            with self._named(head.name):
+            with _named(self.folder / head.name):
                 entry = packed.find(head, read, key)
             if entry is not None:
                 self._likely = head
@@ -179,21 +179,13 @@ class OpenPacks:
 
     def entries(self, head: Head) -> Iterator[Entry]:
         """Of one pack, in the order of keys."""
-        with self._named(head.name):
+        with _named(self.folder / head.name):
             yield from packed.entries(head, self.reader(head.name))
 
     def entries_of(self, head: Head, kind: str) -> Iterator[Entry]:
         """Of these, those of one kind."""
-        with self._named(head.name):
+        with _named(self.folder / head.name):
             yield from packed.entries_of(head, self.reader(head.name), kind)
-
-    @contextmanager
-    def _named(self, name: str) -> Iterator[None]:
-        """Whoever reads of a damaged pack is told which one it is."""
-        try:
-            yield
-        except DamagedPack as fault:
-            raise DamagedPack(f"{self.folder / name} {fault}: {REMEDY}") from fault
 
     def _let_go(self, name: str) -> None:
         """Whoever reads it from now on opens what has that name."""
@@ -210,6 +202,15 @@ class OpenPacks:
                     self._files.popitem()  # closed when its last reader lets it go
                 self._files[name] = file
         return partial(pread, file)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Whoever reads of a damaged pack is told which one it is."""
+    try:
+        yield
+    except DamagedPack as fault:
+        raise DamagedPack(f"{path} {fault}: {REMEDY}") from fault
 
 
 def _beyond_mending(path: Path, fault: Exception) -> StorageFailed:

@@ -59,15 +59,16 @@ class LongListing:
         for name, size_bytes in self._index.names.loose():
             if name.partition("/")[0] in kinds and name not in self.leaving:
                 yield name, size_bytes
-        now, heads = self._shelf_now(), [*self.shelf.heads]
-        if not all(head in now.heads or self._packs.is_open(head) for head in heads):
+        now, heads, then = self._shelf_now(), [*self.shelf.heads], {*self.shelf.heads}
+        still = {*now.heads}  # sets: somebody may have made tens of thousands
+        if not all(head in still or self._packs.is_open(head) for head in heads):
             # those besides were made of files, which have come since or are told of above
-            heads = [head for head in now.heads if head in self.shelf.heads or head.replaces]
+            heads = [head for head in now.heads if head in then or head.replaces]
         for kind in kinds:
             for name, size_bytes, head in self._packs.each(heads, kind):
                 if name in self.leaving or self._index.names.is_loose(name):
                     continue
-                if head in self.shelf.heads:
+                if head in then:
                     yield name, size_bytes
                 elif not self._index.names.uses(name):
                     raise Gone(GONE)  # has come since, or was in a pack that is no more

@@ -5,12 +5,15 @@ about to delete when it was cut off: neither counts, and both must be what they 
 """
 
 import os
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import merge
 from io import FileIO
 from pathlib import Path
 
+from daa_node.checkpoints.pack_places import PackPlaces
 from daa_node.checkpoints.plain_files import (
     Gone,
     Problem,
@@ -21,6 +24,7 @@ from daa_node.checkpoints.plain_files import (
 )
 from daa_node.packs.format import (
     PACKS,
+    RECORDS_MAX,
     DamagedPack,
     Entry,
     Head,
@@ -39,6 +43,9 @@ from daa_node.packs.format import (
 )
 
 FILES_OPEN_MAX = 32  # packs; of more, the one that was opened last is closed
+# Of more packs those that are not full are searched once, and where each record is is written down:
+# a daemon merges them, and has some 25.
+SEARCHED_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,15 @@ class Shelf:
     size_bytes: int  # of all, these included
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Of a shelf with very many packs: `heads` as `places` counts them, and those besides."""
+
+    places: PackPlaces
+    heads: tuple[Head, ...]
+    full: tuple[Head, ...]
+
+
 class PackedFiles:
     """Reads `directory`, a chain/packs/; each pack that is looked at again and again once."""
 
@@ -58,6 +74,7 @@ class PackedFiles:
         self._open: dict[str, FileIO] = {}
         self._known: dict[tuple[str, int, int, int], Head] = {}
         self._likely: Head | None = None  # had what was looked for last: what comes next is beside
+        self._placed: tuple[Shelf, _Placed] | None = None
 
     def shelf(self, names: list[str], strange: list[Problem]) -> Shelf:
         """Of packs that lie there by these names. What is none is named."""
@@ -126,8 +143,10 @@ class PackedFiles:
         count, keys = 0, [key_of(*name.split("/", 1)) for name in but]
         for head in shelf.heads:  # one after the other: more may be here than are open at a time
             count += count_of(head, kind)
-            for key in keys:
-                if key is not None and self._entry(head, key) is not None:
+        for key in keys:
+            for head in () if key is None else self._heads_for(shelf, key):
+                assert key is not None
+                if self._entry(head, key) is not None:
                     count -= 1
         return count
 
@@ -168,7 +187,7 @@ class PackedFiles:
     def _find(self, shelf: Shelf, name: str) -> tuple[Head, Entry] | None:
         kind, _, rest = name.partition("/")
         key = key_of(kind, rest)
-        for head in self._likely_first(shelf) if key is not None else ():
+        for head in self._heads_for(shelf, key) if key is not None else ():
             assert key is not None
             entry = self._entry(head, key)
             if entry is not None:
@@ -182,12 +201,36 @@ class PackedFiles:
         except DamagedPack as fault:
             raise Unreadable(str(fault)) from None
 
-    def _likely_first(self, shelf: Shelf) -> Iterator[Head]:
+    def _heads_for(self, shelf: Shelf, key: bytes) -> Iterator[Head]:
+        """Where the record may be, the likely ones first. Raises Unreadable."""
+        heads = shelf.heads
+        if len(heads) > SEARCHED_MAX:
+            placed = self._placed_in(shelf)
+            number = placed.places.get(key)
+            if number is not None:
+                yield placed.heads[number]
+            heads = placed.full
         likely = self._likely
-        if any(head is likely for head in shelf.heads):
+        if any(head is likely for head in heads):
             assert likely is not None
             yield likely
-        yield from (head for head in shelf.heads if head is not likely)
+        yield from (head for head in heads if head is not likely)
+
+    def _placed_in(self, shelf: Shelf) -> "_Placed":
+        if self._placed is None or self._placed[0] is not shelf:
+            full = tuple(head for head in shelf.heads if 2 * head.count > RECORDS_MAX)
+            others = tuple(head for head in shelf.heads if 2 * head.count <= RECORDS_MAX)
+            try:
+                places = PackPlaces(self._keys(head) for head in others)
+            except sqlite3.Error as fault:
+                raise Unreadable(f"cannot be looked for in {len(others)} packs: {fault}") from None
+            self._placed = shelf, _Placed(places, others, full)
+        return self._placed[1]
+
+    def _keys(self, head: Head) -> Iterator[bytes]:
+        with suppress(DamagedPack):  # which is named when the pack itself is judged
+            for entry in entries(head, self._reader(head.name)):
+                yield entry.key
 
     def _head(self, name: str) -> Head:
         with open_plain(self._directory / name) as file:

@@ -13,7 +13,13 @@ from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.errors import StorageFailed
 from daa_node.packs.format import PACK_BYTES_MAX, PACKS, PackWriter, check_of, key_of
 from daa_node.packs.merging import MERGED
-from tests.daa_node.adapters.test_pack_directory import KINDS, assert_holds, fill, packs_in
+from tests.daa_node.adapters.test_pack_directory import (
+    KINDS,
+    Contents,
+    assert_holds,
+    fill,
+    packs_in,
+)
 
 ENTRY = Struct(">33sQI16s")  # key, place, size and check
 FOOTER = Struct(">QI8s")
@@ -76,7 +82,7 @@ def test_an_index_that_is_out_of_order_is_named_and_no_assertion_of_ours(
     store: BlobDirectory,
 ) -> None:
     forged = put_forged(store, [(key(NOWHERE), 12, 4, bytes(16)), good()])
-    made = {}
+    made: Contents = {}
     for number in range(MERGED - 1):
         made |= fill(store, 3 * number + 1, 1)
         store.packs.pack(KINDS, 1)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from daa_node.packs.format import PACKS, SHELVES, PackWriter, key_of
+from daa_node.checkpoints import packed_files, verify_windows
+from daa_node.checkpoints.files import ChainFiles
+from daa_node.packs.format import PACKS, SHELVES, Entry, Head, PackWriter, ReadAt, key_of
 from tests.daa_node.checkpoints.little_chain import files_under, make_chain
 from tests.daa_node.checkpoints.verified import in_memory, in_windows, named, verify, what_of
 
@@ -48,3 +50,43 @@ def test_a_record_on_a_shelf_that_nobody_knows_is_named(chain: Path) -> None:
     assert report is not None
     assert report == in_memory(chain)
     assert named(report) == {pack}
+
+
+def cut_into_packs(chain: Path) -> int:
+    """Each file becomes a pack; how many there are."""
+    files = files_under(chain)
+    (chain / PACKS).mkdir()
+    for path in files:
+        key, content = key_of(path.parent.name, path.name), bytearray()
+        assert key is not None
+        writer = PackWriter(content.extend)
+        writer.add(key, path.read_bytes())
+        (chain / PACKS / writer.finish()).write_bytes(content)
+        path.unlink()
+    return len(files)
+
+
+def test_of_very_many_packs_each_record_is_looked_for_in_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may cut a chain into tens of thousands: that must not take their square."""
+    monkeypatch.setattr(packed_files, "SEARCHED_MAX", 8)
+    monkeypatch.setattr(verify_windows, "WINDOW_BLOCKS", 4)
+    looks, find = list[str](), packed_files.find
+
+    def counted(head: Head, read: ReadAt, key: bytes) -> Entry | None:
+        looks.append(head.name)
+        return find(head, read, key)
+
+    monkeypatch.setattr(packed_files, "find", counted)
+    chain = make_chain(tmp_path, 9).chain_directory
+    before = in_memory(chain)
+    count = cut_into_packs(chain)
+    assert count > 10 * packed_files.SEARCHED_MAX
+    report = in_windows(chain)
+    assert report is not None
+    assert len(looks) < 10 * count
+    assert report == in_memory(chain) == before
+    files = ChainFiles(chain)
+    assert files.listing().shelf.heads
+    assert files.packed_count("vertices", [f"vertices/{'ab' * 32}"]) == report.vertices
