@@ -102,6 +102,7 @@ class Start:
 
     below: Block
     validators: Validators  # as of that block; led on with what is judged
+    leads: bool = True  # False: above a gap, where nobody knows who votes next
 
 
 def read_contents(
@@ -139,7 +140,7 @@ def read_contents(
     else:
         start_at, validators = [start.below], start.validators
         contents.blocks[start.below.id] = start.below
-    below = start_at[0].id if start_at else None
+    below = start_at[0].id if start_at and (start is None or start.leads) else None
     contents.validators = _lead_on(validators, below, contents.blocks, unsigned, verify)
     for certificate in unsigned:
         try:

@@ -97,7 +97,9 @@ def _final_path(
     known = sorted(
         (blocks[b] for b in certified if b in blocks), key=lambda b: (-b.epoch, -b.view, b.id)
     )
-    has_gap = True  # nothing lies on the path yet: the newest certificate starts it
+    # Nothing lies on the path yet: the newest certificate starts it. Below what is missing the next
+    # one does that stands on none of these: proofs of epochs' ends branch off in between.
+    has_gap = True
     for tip in known:
         branch: list[Block] = []
         block: Block | None = tip
@@ -112,7 +114,7 @@ def _final_path(
                 )
             block = parent
         judged.final.update(b.id for b in branch)
-        if has_gap:
+        if has_gap and (block is None or block == genesis):
             path += branch
             has_gap = block is None
         elif branch and not _is_trailing(branch, block, epoch_rounds):

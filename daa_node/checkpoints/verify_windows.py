@@ -11,7 +11,7 @@ A window ends where its own finalizations prove the end of an epoch, so nothing 
 what is said of it, and problems have the words that they have when the whole is held in memory.
 Such are those of states, vertices, certificates, leftovers and writes under way. Not so:
 
-    headers       a block that is damaged, missing, of another branch or against the rules
+    headers       a block that is of another branch or against the rules; the genesis block
     final proofs  of a block that no window has
     signers       who are known from another epoch than the one that they sign in
     packs         of which two hold one record, or whose records are out of order
@@ -29,12 +29,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from daa_consensus.bft.messages import (
-    AbortPayload,
     Block,
     EmptyPayload,
     ResultPayload,
     SetPayload,
-    decode_block,
     decode_certificate,
     genesis_block,
 )
@@ -58,6 +56,7 @@ from daa_node.checkpoints.layout import (
 )
 from daa_node.checkpoints.long_listing import LongListing
 from daa_node.checkpoints.plain_files import GONE, Gone, Problem, Unreadable
+from daa_node.checkpoints.verify_path import NotPlain, VerifyPath, expect
 from daa_node.checkpoints.verify_report import Anchor, Report
 from daa_node.checkpoints.verify_states import StateJudge, add_vertex
 from daa_node.errors import PeerFault
@@ -67,13 +66,10 @@ WINDOW_BLOCKS = 256  # at least, and up to the end of their epoch: a megabyte or
 REST = 256  # files that no window had, at a time
 TRIES = 3  # while a running daemon deletes what was to be read
 
-FROM_BELOW = (LATER_EPOCH, "no key is known")  # who knows what is above may say otherwise
+NO_KEY = "no key is known"
+FROM_BELOW = (LATER_EPOCH, NO_KEY)  # who knows what is above may say otherwise
 
 Count = Callable[[int], None]  # of bytes
-
-
-class _NotPlain(Exception):
-    """This is for somebody else to name."""
 
 
 def verify_in_windows(
@@ -94,7 +90,7 @@ def verify_in_windows(
                 return Windows(files, listing, facts, index, on_total).run(anchor)
         except Gone:
             continue
-        except (_NotPlain, Unreadable, DagError, ConsensusError, PeerFault):
+        except (NotPlain, Unreadable, DagError, ConsensusError, PeerFault):
             break
         except (OSError, sqlite3.Error):
             break  # no room for the index, or a listing that fails
@@ -117,6 +113,7 @@ class Windows:
         self._facts = facts
         self._index = index
         self._on_total = on_total
+        self._path = VerifyPath(files, listing, facts, index.headers)
         self._report = Report(facts.chain_id, problems=list(listing.strange))
         # What the next window stands on.
         self._below = genesis_block(facts.chain_id, facts.first_vertex.vertex_id)
@@ -124,6 +121,8 @@ class Windows:
         self._asked: dict[NodeId, bytes] = {}
         self._newest = facts.first_vertex  # that holds
         self._is_unbroken, self._has_ended = True, False
+        self._is_above_gap = False
+        self._told: set[BlockId] = set()  # of blocks that are lost
         self._tried: Collection[str] = frozenset()  # names that this window has read already
         self._results = 0  # final ones
         self._promised: VertexId | None = None
@@ -134,7 +133,7 @@ class Windows:
         """Raises Gone where another try may help, and others where none would."""
         self._list()
         self._check_first()
-        self._find_path()
+        self._path.find(self._below.id)
         path, due = list[Block](), 0
         for window, above in pairwise(chain(self._windows(), (None,))):
             assert window is not None
@@ -145,7 +144,7 @@ class Windows:
                 path, due = [], 0
             else:  # what is above may prove it; where nothing does, some three times are enough
                 due = len(path) * 3 // 2
-        _expect(self._finals == self._index.headers.count_finals())
+        expect(self._finals == self._index.headers.count_finals())
         self._check_rest()
         report, newest = self._report, self._newest
         report.heights, report.tip = newest.height, newest.vertex_id
@@ -170,7 +169,7 @@ class Windows:
         self._index.headers.index_finals()
         self._on_total(size_bytes)
         self._read_apart(damaged)
-        _expect({*damaged} <= {problem.where for problem in self._report.problems})
+        expect({*damaged} <= {problem.where for problem in self._report.problems})
 
     def _add_final(self, name: str) -> bool:
         limits = self._facts.limits
@@ -193,61 +192,46 @@ class Windows:
         listing = self._listed(names)
         problems: list[Problem] = []
         contents = read_contents(self._files, listing, self._facts, problems)
-        _expect(genesis.id in contents.blocks)
+        expect(genesis.id in contents.blocks)
         judge = Judge(self._facts, listing, contents, problems)
         judge.check_first(genesis, first)
         judge.check_headers(genesis)
         self._take(listing, judge, problems)
         add_vertex(self._index, self._listing, first, holds=True)
 
-    def _find_path(self) -> None:
-        tip_id = self._tip()
-        while tip_id is not None and tip_id != self._below.id:
-            self._index.headers.add_below(tip_id)
-            block = self._block(tip_id)
-            _expect(block.view > 0)
-            tip_id = block.parent_id
-
-    def _tip(self) -> BlockId | None:
-        """The block of the newest finalization that says where its block stands."""
-        for block_id, epoch, view in self._index.headers.finals_down():
-            block = self._block(block_id)
-            if (block.epoch, block.view) == (epoch, view):
-                return block_id
-        return None
-
     def _windows(self) -> Iterator[list[Block]]:
         """Blocks of the path; each window but the last ends with the proof of an epoch's end."""
         window: list[Block] = []
         is_full = False
         for block_id in self._index.headers.path_up():
-            block = self._block(block_id)
+            block = self._path.block(block_id)
             if is_full and not (
                 isinstance(block.payload, EmptyPayload) and block.epoch == window[-1].epoch
             ):
                 yield window
                 window, is_full = [], False
             window.append(block)
-            if len(window) >= WINDOW_BLOCKS and self._ends_epoch(block):
+            if len(window) >= WINDOW_BLOCKS and self._path.ends_epoch(block):
                 # else the next epoch proves this one, too, and judges it with it
                 beside = self._index.headers.beside_path(block.epoch, block.epoch)
                 is_full = is_full or self._index.headers.has_final(block.id) or bool(beside)
         if window:
             yield window
 
-    def _ends_epoch(self, block: Block) -> bool:
-        closes = isinstance(block.payload, ResultPayload | AbortPayload)
-        return closes and block.height % self._facts.epoch_rounds == 0
-
     def _check_window(self, path: list[Block], is_last: bool) -> bool:
         """Whether it proves its own end; if not, nothing is said of it yet."""
-        blocks = self._with_beside(path)
-        finals = [block_id for block_id in blocks if self._index.headers.has_final(block_id)]
+        blocks, lost = self._with_beside(path)
+        has_gap = any(block.parent_id in self._path.lost for block in path)
+        if is_last:
+            lost |= self._path.lost - self._told  # of these nothing stands on the path
+        news = (*blocks, *(lost - self._told))
+        finals = [block_id for block_id in news if self._index.headers.has_final(block_id)]
         results = [b.payload.vertex_id for b in path if isinstance(b.payload, ResultPayload)]
         listing = self._listed(
             [
                 *(f"{CERTIFICATES}/{exec_name(vertex_id)}" for vertex_id in results),
                 *(f"{VERTICES}/{vertex_id.hex()}" for vertex_id in results),
+                *(f"{BLOCKS}/{block_id.hex()}" for block_id in lost),
             ],
             [
                 *(f"{BLOCKS}/{block_id.hex()}" for block_id in blocks),
@@ -255,19 +239,25 @@ class Windows:
             ],
         )
         problems: list[Problem] = []
-        start = Start(self._below, self._validators.copy())
+        start = Start(self._below, self._validators.copy(), leads=not self._is_above_gap)
         files = _Again(self._files, listing, self._tried)
         contents = read_contents(files, listing, self._facts, problems, start)
-        if not is_last and contents.validators.now.epoch <= path[-1].epoch:
-            self._tried = listing.sizes.keys()
-            return False
-        self._tried = frozenset()
         judge = Judge(self._facts, listing, contents, problems, self._asked)
         judge.is_unbroken, judge.has_ended = self._is_unbroken, self._has_ended
         outcomes = judge.check_headers(self._below)
+        if has_gap or self._is_above_gap:
+            is_proved = f"{BLOCKS}/{path[-1].id.hex()}" in judge.used
+        else:
+            is_proved = contents.validators.now.epoch > path[-1].epoch
+        if not is_last and not is_proved:
+            self._tried = listing.sizes.keys()
+            return False
+        self._tried = frozenset()
+        self._is_above_gap |= has_gap
+        self._told |= lost
         held = judge.check_results(self._newest, outcomes)
         if len(judge.promised) < len(outcomes):  # something is here: what lies below is not ahead
-            _expect(not self._has_ended)
+            expect(not self._has_ended)
             self._promised = None
         if judge.promised:
             self._promised = judge.promised[-1].result.vertex_id
@@ -276,20 +266,25 @@ class Windows:
         self._take(listing, judge, problems)
         for place, vertex in enumerate(judge.placed, 1):
             add_vertex(self._index, self._listing, vertex, place < len(held))
-        self._below = next((b for b in reversed(path) if self._ends_epoch(b)), self._below)
+        self._below = next((b for b in reversed(path) if self._path.ends_epoch(b)), self._below)
         self._validators, self._asked, self._newest = contents.validators, judge.asked, held[-1]
         self._is_unbroken, self._has_ended = judge.is_unbroken, judge.has_ended
         return True
 
-    def _with_beside(self, path: list[Block]) -> dict[BlockId, Block]:
-        """And the empty blocks above ends of epochs that carry their proofs."""
+    def _with_beside(self, path: list[Block]) -> tuple[dict[BlockId, Block], set[BlockId]]:
+        """And the empty blocks above ends of epochs that carry their proofs; and what is lost."""
         blocks = {block.id: block for block in path}
+        lost = {block.parent_id for block in path} & self._path.lost
         for block_id in self._index.headers.beside_path(path[0].epoch, path[-1].epoch):
             while block_id not in blocks:
-                blocks[block_id] = block = self._block(block_id)
-                _expect(isinstance(block.payload, EmptyPayload))
+                block = self._path.look(block_id)
+                if block is None:
+                    lost.add(block_id)
+                    break
+                blocks[block_id] = block
+                expect(isinstance(block.payload, EmptyPayload))
                 block_id = block.parent_id
-        return blocks
+        return blocks, lost
 
     def _listed(self, names: Iterable[str], seen: Iterable[str] = ()) -> Listing:
         """Those that are listed, alone; of those that were seen that need not be asked."""
@@ -299,9 +294,11 @@ class Windows:
 
     def _take(self, listing: Listing, judge: Judge, problems: list[Problem]) -> None:
         """What was said of these files is what is said of the whole."""
+        lost = {f"{BLOCKS}/{block_id.hex()}" for block_id in self._path.lost}
+        words_below = (NO_KEY,) if self._is_above_gap else FROM_BELOW
         for problem in problems:
-            _expect(not problem.where.startswith(f"{BLOCKS}/"))
-            _expect(not any(words in problem.what for words in FROM_BELOW))
+            expect(problem.where in lost or not problem.where.startswith(f"{BLOCKS}/"))
+            expect(not any(words in problem.what for words in words_below))
         self._add(problems)
         contents, report = judge.contents, self._report
         report.certificates += len(contents.execs) + len(contents.finals)
@@ -324,13 +321,13 @@ class Windows:
             for block in contents.blocks.values():
                 payload = block.payload
                 # it may bring keys that the whole knows
-                _expect(not (isinstance(payload, SetPayload) and payload.operations))
+                expect(not (isinstance(payload, SetPayload) and payload.operations))
 
     def _check_going(self) -> None:
         """What a write under way takes out."""
         going = Going(self._files, self._facts, self._validators)
         going.judge(self._listing.leaving)
-        _expect(not any(words in p.what for p in going.problems for words in FROM_BELOW))
+        expect(not any(words in p.what for p in going.problems for words in FROM_BELOW))
         self._report.unfinished += going.count
         self._report.problems += going.problems
 
@@ -346,19 +343,6 @@ class Windows:
         _expect_there(problems)
         self._report.problems += problems
 
-    def _block(self, block_id: BlockId) -> Block:
-        """As it is, to be judged with its window."""
-        limits = self._facts.limits
-        name = f"{BLOCKS}/{block_id.hex()}"
-        try:
-            payload = self._files.read(name, limits.block_bytes_max, again=True)
-        except Gone:
-            _expect(name in self._listing)
-            raise
-        block = decode_block(payload, limits)
-        _expect(block.id == block_id)
-        return block
-
 
 class _Again:
     """A window's files, some of which were read, and counted, when it was tried before."""
@@ -373,11 +357,6 @@ class _Again:
 
     def read(self, name: str, size_bytes_max: int, again: bool = False) -> bytes:
         return self._files.read(name, size_bytes_max, again or name in self._tried)
-
-
-def _expect(holds: bool) -> None:
-    if not holds:
-        raise _NotPlain
 
 
 def _expect_there(problems: list[Problem]) -> None:

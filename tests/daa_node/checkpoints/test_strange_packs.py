@@ -6,7 +6,7 @@ import pytest
 
 from daa_node.checkpoints import packed_files, verify_windows
 from daa_node.checkpoints.files import ChainFiles
-from daa_node.packs.format import PACKS, SHELVES, Entry, Head, PackWriter, ReadAt, key_of
+from daa_node.packs.format import PACKS, SHELVES, Entry, Head, PackWriter, ReadAt, find, key_of
 from tests.daa_node.checkpoints.little_chain import files_under, make_chain
 from tests.daa_node.checkpoints.verified import in_memory, in_windows, named, verify, what_of
 
@@ -72,7 +72,7 @@ def test_of_very_many_packs_each_record_is_looked_for_in_few(
     """Somebody may cut a chain into tens of thousands: that must not take their square."""
     monkeypatch.setattr(packed_files, "SEARCHED_MAX", 8)
     monkeypatch.setattr(verify_windows, "WINDOW_BLOCKS", 4)
-    looks, find = list[str](), packed_files.find
+    looks = list[str]()
 
     def counted(head: Head, read: ReadAt, key: bytes) -> Entry | None:
         looks.append(head.name)
