@@ -75,6 +75,7 @@ class PackedFiles:
         self._known: dict[tuple[str, int, int, int], Head] = {}
         self._likely: Head | None = None  # had what was looked for last: what comes next is beside
         self._placed: tuple[Shelf, _Placed] | None = None
+        self._listed: tuple[tuple[Head, ...], dict[str, Head]] = ((), {})
 
     def shelf(self, names: list[str], strange: list[Problem]) -> Shelf:
         """Of packs that lie there by these names. What is none is named."""
@@ -92,6 +93,8 @@ class PackedFiles:
     def sizes(self, shelf: Shelf, strange: list[Problem]) -> dict[str, int]:
         """Bytes by `kind/name` of all that they hold; what two of them hold is named."""
         sizes: dict[str, int] = {}
+        heads: dict[str, Head] = {}  # names in no order of packs are read from here on
+        self._listed = shelf.heads, heads
         for head in shelf.heads:
             where = f"{PACKS}/{head.name}"
             try:
@@ -100,6 +103,7 @@ class PackedFiles:
                     if name in sizes:
                         strange.append(Problem(f"holds {name}, as another pack does", where))
                     sizes[name] = entry.size_bytes
+                    heads[name] = head
             except (DamagedPack, Unreadable) as fault:
                 strange.append(Problem(str(fault), where))
         return sizes
@@ -187,7 +191,7 @@ class PackedFiles:
     def _find(self, shelf: Shelf, name: str) -> tuple[Head, Entry] | None:
         kind, _, rest = name.partition("/")
         key = key_of(kind, rest)
-        for head in self._heads_for(shelf, key) if key is not None else ():
+        for head in self._heads_of(shelf, name, key) if key is not None else ():
             assert key is not None
             entry = self._entry(head, key)
             if entry is not None:
@@ -200,6 +204,16 @@ class PackedFiles:
             return find(head, self._reader(head.name), key)
         except DamagedPack as fault:
             raise Unreadable(str(fault)) from None
+
+    def _heads_of(self, shelf: Shelf, name: str, key: bytes) -> Iterator[Head]:
+        """As `_heads_for`; of what was listed just there it is known."""
+        heads, listed = self._listed
+        if heads is not shelf.heads and heads == shelf.heads:  # of two listings that were the same
+            self._listed = heads, listed = shelf.heads, listed
+        if heads is shelf.heads and name in listed:
+            yield listed[name]
+        else:
+            yield from self._heads_for(shelf, key)
 
     def _heads_for(self, shelf: Shelf, key: bytes) -> Iterator[Head]:
         """Where the record may be, the likely ones first. Raises Unreadable."""

@@ -246,13 +246,19 @@ class StateJudge:
         has_manifest = manifest_name in self._listed
         self._need(name, step.has_delta, f"the step to height {step.height}")
         self._need(manifest_name, has_manifest, f"it lists the chunks of {name}")
-        return self._checked_delta(root, step.has_delta, has_manifest, again)
+        return self._checked_delta(root, step.has_delta, has_manifest, again, again)
 
     def _checked_delta(
-        self, root: BlobRoot, has_delta: bool, has_manifest: bool, again: bool = False
+        self,
+        root: BlobRoot,
+        has_delta: bool,
+        has_manifest: bool,
+        manifest_again: bool,
+        again: bool,
     ) -> bytes | None:
+        """`manifest_again`, `again`: which of both was read before."""
         name = f"{DELTAS}/{root.hex()}"
-        manifest = self._manifest(root, again) if has_manifest else None
+        manifest = self._manifest(root, manifest_again) if has_manifest else None
         if not has_delta:
             return None
         try:
@@ -289,7 +295,8 @@ class StateJudge:
             self._report.unfinished += 1
             if kind == DELTAS:
                 root = BlobRoot(bytes.fromhex(rest))
-                self._checked_delta(root, True, f"{MANIFESTS}/{rest}" in self._listed)
+                has_manifest = f"{MANIFESTS}/{rest}" in self._listed
+                self._checked_delta(root, True, has_manifest, has_manifest, again=False)
 
     def _is_bad(self, name: str) -> bool:
         """Of a state's file that nobody has wanted, whether a problem was named."""

@@ -86,7 +86,11 @@ def test_of_very_many_packs_each_record_is_looked_for_in_few(
     report = in_windows(chain)
     assert report is not None
     assert len(looks) < 10 * count
+    monkeypatch.setattr(packed_files, "SEARCHED_MAX", 10**6)
+    looks.clear()
     assert report == in_memory(chain) == before
+    assert len(looks) < 10 * count
+    monkeypatch.setattr(packed_files, "SEARCHED_MAX", 8)
     files = ChainFiles(chain)
     assert files.listing().shelf.heads
     assert files.packed_count("vertices", [f"vertices/{'ab' * 32}"]) == report.vertices
