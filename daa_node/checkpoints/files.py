@@ -128,6 +128,14 @@ class ChainFiles:
         """
         return self._packs.count(self._shelf, kind, but)
 
+    def packed_names(self, kind: str) -> Iterator[str]:
+        """`kind/name` of each record of the kind in packs, as of the last listing.
+
+        Raises Unreadable.
+        """
+        for name, _, _ in self._packs.each(self._shelf.heads, kind):
+            yield name
+
     def long_listing(self, index: ChainIndex) -> LongListing:
         """The same of a chain of any length. Raises Unreadable."""
         before = None

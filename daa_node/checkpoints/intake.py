@@ -1,5 +1,7 @@
 """Take certified vertices of the same chain over from another directory, all of them or nothing.
 
+    above     what stands on a past that is our own, from there on (see intake_above); or else:
+
     proved    the other directory, whole, as `verify` does it
     fits      it goes on from our newest vertex, or holds it
     together  what lies here and what would come, proved as one chain before anything is written
@@ -22,7 +24,8 @@ from daa_dag.errors import DagError
 from daa_dag.ids import Digest, digest_of
 from daa_node.checkpoints.certified import Certified, certified_chain
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.files import ChainReader, Listing
+from daa_node.checkpoints.files import ChainFiles, ChainReader, Listing
+from daa_node.checkpoints.intake_above import proved_above
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -113,6 +116,14 @@ def plan_intake(source: ChainReader, own: ChainReader | None, facts: ChainFacts)
     Raises UserError for whatever is in the way.
     """
     proved = Proved(source)
+    above = None
+    if isinstance(source, ChainFiles) and isinstance(own, ChainFiles):
+        above = proved_above(source, proved, own, facts)
+    if above is not None:
+        before, newest = above.before, above.vertices[-1]
+        order = _in_order(above.names, above.vertices)
+        return Intake(proved, facts, order, (), before.height, newest)
+    proved = Proved(source)
     try:
         other = certified_chain(proved, facts)
         report = verify_certified(other, facts)
@@ -124,11 +135,13 @@ def plan_intake(source: ChainReader, own: ChainReader | None, facts: ChainFacts)
         if newest.height <= before.height:
             return Intake(proved, facts, (), (), before.height, before)
         coming, going = _changes(here, other, proved, report.pruned_below)
-        together = verify_files(Together(own, proved, coming, going), facts)
+        together = report  # where nothing is here, that is all there is
+        if here.listing.sizes or here.listing.strange:
+            together = verify_files(Together(own, proved, coming, going), facts)
     except (Unreadable, DagError) as fault:
         raise UserError(f"the other directory has changed meanwhile: {fault}", 1) from None
     _check(together, "what lies here and what would come make no chain")
-    order = _in_order(coming, other)
+    order = _in_order(coming, other.chain)
     return Intake(proved, facts, order, tuple(sorted(going)), before.height, newest)
 
 
@@ -206,9 +219,9 @@ def _states_of(other: Certified, steps: Sequence[Vertex], files: ChainReader) ->
     return names
 
 
-def _in_order(coming: set[str], other: Certified) -> tuple[str, ...]:
+def _in_order(coming: set[str], vertices: Sequence[Vertex]) -> tuple[str, ...]:
     """States, blocks, certificates, vertices: the highest vertex is the last of all."""
-    heights = {f"{VERTICES}/{v.vertex_id.hex()}": v.height for v in other.chain}
+    heights = {f"{VERTICES}/{v.vertex_id.hex()}": v.height for v in vertices}
     kinds = (CHUNKS, MANIFESTS, DELTAS, BLOCKS, CERTIFICATES, VERTICES)
     return tuple(
         sorted(coming, key=lambda name: (kinds.index(_kind(name)), heights.get(name, 0), name))

@@ -9,7 +9,7 @@ trusts, too; `verify`, and `import` of others' directories, trust neither. Where
 missing, damaged or otherwise than it should be, the whole chain is judged (see certified).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from daa_consensus.bft.messages import Block, ResultPayload, decode_block, decode_certificate
@@ -43,11 +43,11 @@ from daa_node.checkpoints.layout import (
 from daa_node.checkpoints.plain_files import Problem, Unreadable
 from daa_node.errors import PeerFault, UserError
 from daa_node.identity.other_protocol import OtherProtocol
-from daa_node.identity.validators import recall
+from daa_node.identity.validators import Validators, recall
 from daa_node.identity.validators_record import decode_validators
 
 
-class _Otherwise(Exception):
+class Otherwise(Exception):
     """It is not as a daemon leaves it: for somebody else to name."""
 
 
@@ -55,8 +55,8 @@ def own_chain(files: ChainFiles, facts: ChainFacts) -> Past:
     """Its certified vertices. Blocking; takes no lock."""
     kept = kept_ids(files)
     if kept is not None:
-        with suppress(_Otherwise, Unreadable, DagError, ConsensusError, PeerFault, OtherProtocol):
-            return _opened(files, facts, kept)
+        with suppress(Otherwise, Unreadable, DagError, ConsensusError, PeerFault, OtherProtocol):
+            return opened(files, facts, kept)
     return certified_chain(files, facts)
 
 
@@ -115,33 +115,47 @@ class OwnChain:
             return False
 
 
-def _opened(files: ChainFiles, facts: ChainFacts, kept: KeptIds) -> OwnChain:
-    """Judge what is newer than what was kept."""
+def begun_at(
+    files: ChainFiles, facts: ChainFacts, kept: KeptIds
+) -> tuple[Block, Vertex, Validators]:
+    """The block up to which it was kept who votes, the newest vertex there, and who they are."""
     known, ids = kept.summary.membership, kept.ids
     if known is None or ids[:1] != [facts.first_vertex.vertex_id]:
-        raise _Otherwise
+        raise Otherwise
     validators = facts.validators()
     recall(validators, decode_validators(known.record))
     below = _block(files, facts, known.tip)
     first = read_vertex(files, _standing_on(files, facts, below))
     if ids[first.height : first.height + 1] != [first.vertex_id]:
-        raise _Otherwise
+        raise Otherwise
+    return below, first, validators
+
+
+def opened(files: ChainFiles, facts: ChainFacts, kept: KeptIds) -> OwnChain:
+    """Judge what is newer than what was kept. Raises Otherwise, and whatever judging raises."""
+    below, first, validators = begun_at(files, facts, kept)
     problems: list[Problem] = []
-    listing = _above(files, facts, below, kept)
+    proofs = [name for name in kept.beside.names(CERTIFICATES) if name.endswith(FINAL_SUFFIX)]
+    proofs.append(f"{CERTIFICATES}/{final_name(kept.summary.tip)}")
+    listing = above(files, facts, below, kept.beside, proofs)
     contents = read_contents(files, listing, facts, problems, Start(below, validators))
     judge = Judge(facts, listing, contents, problems)
     chain = judge.check_results(first, judge.check_headers(below))
     if problems:
-        raise _Otherwise
-    ids = [*ids[: first.height], *(vertex.vertex_id for vertex in chain)]
+        raise Otherwise
+    ids = [*kept.ids[: first.height], *(vertex.vertex_id for vertex in chain)]
     return OwnChain(files, facts, ids, chain, judge.promised, kept.beside.leaving)
 
 
-def _above(files: ChainFiles, facts: ChainFacts, below: Block, kept: KeptIds) -> Listing:
-    """The blocks that are final above this one, with all that proves them and their results."""
-    blocks, beside = dict[BlockId, Block](), kept.beside
-    proofs = [name for name in beside.names(CERTIFICATES) if name.endswith(FINAL_SUFFIX)]
-    for name in (f"{CERTIFICATES}/{final_name(kept.summary.tip)}", *proofs):
+def above(
+    files: ChainFiles, facts: ChainFacts, below: Block, beside: Listing, proofs: Iterable[str]
+) -> Listing:
+    """The blocks that are final above this one, with all that proves them and their results.
+
+    `proofs` lead to them; `beside` are files of their own.
+    """
+    blocks = dict[BlockId, Block]()
+    for name in proofs:
         payload = files.read(name, facts.limits.certificate_bytes_max)
         statement = decode_certificate(payload, facts.limits).statement
         block_id = BlockId(bytes.fromhex(name.partition("/")[2].removesuffix(FINAL_SUFFIX)))
@@ -150,7 +164,7 @@ def _above(files: ChainFiles, facts: ChainFacts, below: Block, kept: KeptIds) ->
         while block_id != below.id and block_id not in blocks:
             blocks[block_id] = block = _block(files, facts, block_id)
             if (block.epoch, block.view) <= (below.epoch, below.view):
-                raise _Otherwise  # it stands beside it
+                raise Otherwise  # it stands beside it
             block_id = block.parent_id
     names = set[str]()
     for block_id, block in blocks.items():

@@ -293,7 +293,14 @@ class Scrub:
 
     async def _read_snapshot(self, vertex: Vertex) -> None:
         for root in (vertex.model_root, vertex.outer_state_root):
-            await self._read_table(root)
+
+            async def mend(repair: Repair, root: BlobRoot = root) -> bool:
+                return await repair.manifest(root)
+
+            try:
+                await state_manifest(self._chain.store, root)
+            except StorageFailed as failure:
+                await self._wrong(failure, mend)
         try:
             manifests = await self._chain.snapshot(vertex)
         except StorageFailed:
@@ -311,13 +318,6 @@ class Scrub:
                         bad[index] = failure
                     await self._pause(manifest.sizes[index])
                 await self._miss_pieces(manifest, bad)
-
-    async def _read_table(self, root: BlobRoot) -> None:
-        """The manifest of a state, if it is here."""
-        try:
-            await state_manifest(self._chain.store, root)
-        except StorageFailed as failure:
-            await self._wrong(failure, lambda repair: repair.manifest(root))
 
     async def _miss_pieces(self, manifest: Manifest, bad: Mapping[int, StorageFailed]) -> None:
         """Say of each of these chunks what is wrong with it; all are asked for at once."""
