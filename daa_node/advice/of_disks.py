@@ -82,8 +82,9 @@ WIDE: tuple[Row, ...] = (
     Row(
         "is damaged",
         "A file of the node is not as it was written",
-        "Look at the disk (`dmesg`, `smartctl`). `daa-node checkpoint verify` says what else is "
-        "damaged, and `daa-node checkpoint import` takes good files from another directory",
+        "Look at the disk (`dmesg`, `smartctl`), and move that file away. `daa-node checkpoint "
+        "import` takes a good one from another directory then, and `daa-node checkpoint verify` "
+        "says what else is damaged",
     ),
     Row(
         "is missing",
@@ -93,11 +94,6 @@ WIDE: tuple[Row, ...] = (
     ),
     Row("was damaged", "A file was not as it was written, and is fetched anew", ""),
     Row("went away", "A file went while it was read", "See that nothing else writes there"),
-    Row(
-        "certifies something else",
-        "A file of the node is not as it was written",
-        "Look at the disk (`dmesg`). `daa-node checkpoint verify` says what else is damaged",
-    ),
     Row(
         "does not belong there",
         "A file in the chain is none of its own",

@@ -213,7 +213,10 @@ class GroupWriter:
         try:
             groups = [] if payload is None else decode_note(payload)
         except DagError as fault:
-            raise StorageFailed(f"work/{PUBLISHING}/{NOTE} is damaged: {fault}") from fault
+            raise StorageFailed(
+                f"work/{PUBLISHING}/{NOTE} is damaged: {fault}; move it away, and `daa-node "
+                "checkpoint verify` names what the write has left behind"
+            ) from fault
         there = {group.names[-1] for group in groups if await self._has(group.names[-1])}
         arriving, leaving = unsettled(groups, there)
         await self._delete([*reversed(arriving), *leaving])  # what refers, then what is referred to
