@@ -11,14 +11,17 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import trio
 
+from daa_consensus.bft.messages import decode_block
+from daa_consensus.errors import ConsensusError
 from daa_dag import canonical
+from daa_dag.checkpoint import decode_vertex
 from daa_dag.errors import DagError
 from daa_dag.ids import digest_of
 from daa_node import genesis
@@ -27,11 +30,13 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.held import held_by
 from daa_node.checkpoints.layout import (
+    BLOCKS,
     DELTAS,
     KINDS,
     MANIFESTS,
     NOTE,
     PUBLISHING,
+    VERTICES,
     Group,
     encode_note,
 )
@@ -93,14 +98,14 @@ def make_node(directory: Path, rounds: int, *packed: int) -> Path:
                 assert await maker.chain.pack(KINDS, 1)
 
     trio.run(grow)
-    shutil.rmtree(directory / "work" / "updates")
-    shutil.rmtree(directory / "work" / "states")
+    for kind in ("updates", "states", "manifests"):
+        shutil.rmtree(directory / "work" / kind)
     return directory
 
 
 def make_pair(directory: Path) -> None:
     """A node that has a past, and `fresh`, of the same network, that has none."""
-    make_node(directory / "node", 6, 3, 5)
+    make_node(directory / "node", 6, 3)
     make_node(directory / "fresh", 1)
     for folder in ("chain", "work"):
         shutil.rmtree(directory / "fresh" / folder)
@@ -123,15 +128,17 @@ def as_little_chain(patch: pytest.MonkeyPatch) -> None:
 def damaged(node: Path, seed: int) -> Case:
     """Some file of the chain, or of what goes along with it, is another one now."""
     chance = random.Random(seed)
-    files = [*files_under(node / "chain"), *files_under(node / "work")]
-    by_folder: dict[Path, list[Path]] = {}
-    for path in files:
-        by_folder.setdefault(path.parent, []).append(path)
-    folder = chance.choice(sorted(by_folder))  # each kind as often
-    path = chance.choice(by_folder[folder])
-    how = chance.choice(DAMAGES)
-    how(path, chance)
-    return Case(seed, f"{path.relative_to(node)}: {how.__name__}")
+    told = []
+    for _ in range(chance.choice((1, 1, 1, 2))):
+        by_folder: dict[Path, list[Path]] = {}
+        for path in (*files_under(node / "chain"), *files_under(node / "work")):
+            by_folder.setdefault(path.parent, []).append(path)
+        folder = chance.choice(sorted(by_folder))  # each kind as often
+        path = chance.choice(by_folder[folder])
+        how = chance.choice(DAMAGES)
+        how(path, chance)
+        told.append(f"{path.relative_to(node)}: {how.__name__}")
+    return Case(seed, ", ".join(told))
 
 
 def flipped(path: Path, chance: random.Random) -> None:
@@ -208,10 +215,14 @@ def forged(path: Path, chance: random.Random) -> None:
     elif path.parent.name == HISTORY:
         body = forged_value(bytes(content[32:]), chance)
         path.write_bytes(digest_of(body) + body)
-    elif path.parent.name == PUBLISHING:
-        path.write_bytes(forged_value(bytes(content), chance))
     else:
-        path.write_bytes(forged_value(bytes(content), chance))
+        payload = forged_value(bytes(content), chance)
+        path.write_bytes(payload)
+        with suppress(DagError, ConsensusError):  # else nobody else takes it for one either
+            if path.parent.name == VERTICES:
+                path.rename(path.with_name(decode_vertex(payload).vertex_id.hex()))
+            elif path.parent.name == BLOCKS:
+                path.rename(path.with_name(decode_block(payload, FACTS.limits).id.hex()))
 
 
 def forged_pack(path: Path, content: bytearray, chance: random.Random) -> None:

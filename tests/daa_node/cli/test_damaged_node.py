@@ -12,7 +12,7 @@ import pytest
 
 from tests.daa_node.cli.damaged_node import Trial, as_little_chain, asked, make_pair
 
-SEEDS = (5, 54, 84, 125, 142, 181, 207, 250)
+SEEDS = (5, 18, 21, 29, 32, 56, 74, 113)
 COMMANDS_A_CASE = 4  # each with others
 
 
