@@ -192,6 +192,11 @@ class PackDirectory:
     def _writing(self, replaces: Sequence[str]) -> Iterator[PackWriter]:
         """A new pack counts, and is durable, once the block has ended."""
         replaces = [*replaces, *self._open.leaving]
+        if len(replaces) > packed.REPLACES_MAX:
+            raise StorageFailed(
+                f"{len(self._open.leaving)} packs in {self._open.folder} are part of others, and "
+                "cannot be removed: look at its disk (`dmesg`)"
+            )
         temporary = self._records.scratch_file(PACKS)
         try:
             with open(temporary, "wb") as file, TemporaryFile(dir=temporary.parent) as index:

@@ -11,7 +11,7 @@ from daa_dag.ids import BlobRoot, digest_of
 from daa_node.adapters import disk_records
 from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.errors import StorageFailed
-from daa_node.packs.format import PACK_BYTES_MAX, PACKS, PackWriter, check_of, key_of
+from daa_node.packs.format import PACK_BYTES_MAX, PACKS, REPLACES_MAX, PackWriter, check_of, key_of
 from daa_node.packs.merging import MERGED
 from tests.daa_node.adapters.test_pack_directory import (
     KINDS,
@@ -133,3 +133,15 @@ def test_a_file_that_no_memory_holds_is_named(
     monkeypatch.setattr(disk_records, "READ_BYTES_MAX", 4)
     store.records.put_record("blocks", HERE, b"here", durable=False)
     assert store.get_record("blocks", HERE) == b"here"
+
+
+def test_more_packs_that_cannot_be_removed_than_a_pack_can_name_are_told_of(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where somebody has put very many there that one replaces, on a disk that removes none."""
+    old, made = [f"{number:064x}" for number in range(1, REPLACES_MAX + 2)], fill(store, 0, 4)
+    assert store.packs.names("blocks") == set()
+    monkeypatch.setattr(store.packs._open, "leaving", frozenset(old))
+    with pytest.raises(StorageFailed, match=f"{len(old)} packs in .* cannot be removed"):
+        store.packs.pack(KINDS, 1)
+    assert_holds(store, made)
