@@ -56,7 +56,7 @@ from daa_node.checkpoints.recollection import keep_pack_names
 from daa_node.checkpoints.rows import HISTORY
 from daa_node.identity.keys import ML_DSA_PUBLIC_KEY_BYTES, ML_DSA_SIGNATURE_BYTES
 from daa_node.identity.validators import Validators
-from daa_node.packs.format import PACKS, PackWriter, key_of
+from daa_node.packs.format import PACKS, PackWriter, key_of, name_of
 from daa_node.rounds.history import ROUNDS_LISTED_MAX
 from daa_node.seams import PeerId, StateRef
 
@@ -159,6 +159,7 @@ class PackedYear:
         work = DiskBlobStore(directory / "work")
         self._chain = ChainStore(DiskBlobStore(directory / "chain"), work, LIMITS)
         self._below: Block | None = None
+        self._blocks = 0
 
     async def compose(self, rounds: int) -> int:
         """Its bytes."""
@@ -172,6 +173,7 @@ class PackedYear:
             self._chain.furthest.note(self._made.tip.epoch, self._made.tip.view, self._made.tip.id)
             if len(held) >= PACK_RECORDS or number == rounds:
                 size_bytes += self._put(held)
+                self._blocks += sum(name_of(key)[0] == BLOCKS for key, _ in held)
                 held.clear()
                 await self._note(certificates)
                 print(f"round {number}: {size_bytes / 1e9:.2f} GB", flush=True)
@@ -201,7 +203,9 @@ class PackedYear:
             path=chain.path.kept(),
             ends=chain.furthest.kept(),
             certificates=certificates,
+            blocks=self._blocks,
             loose=(),
+            loose_blocks=(),
             membership=summaries.Membership(made.tip.id, on_disk.record()),
         )
         encoded = summaries.encode_summary(summary)
