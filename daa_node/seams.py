@@ -230,7 +230,10 @@ class BlobWriter(Protocol):
         """The same for several (index, payload), in one trip to the disk. Raises StorageFailed."""
 
     async def read_into(self, indices: Sequence[int], target: memoryview) -> None:
-        """Of what was written, those chunks one after another. Raises StorageFailed."""
+        """Of what was written, those chunks one after another. Raises StorageFailed.
+
+        Once it is committed, too, for as long as the blob lies there.
+        """
 
     async def commit(self, durable: bool = True) -> None:
         """Visible once this returns; needs missing() == []. Raises StorageFailed.

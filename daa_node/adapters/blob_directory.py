@@ -308,6 +308,7 @@ class PartialBlob:
         self._path = path
         self._held = held
         self._anew = anew
+        self._is_committed = False
 
     def missing(self) -> list[int]:
         """Indices of the chunks still wanted, ascending."""
@@ -338,6 +339,9 @@ class PartialBlob:
     def read_into(self, indices: Sequence[int], target: memoryview) -> None:
         """Of what was written, those chunks one after another. Raises StorageFailed."""
         manifest = self._manifest
+        if self._is_committed:
+            self._directory.read_into(self._kind, manifest.root, indices, target)
+            return
         places = [(manifest.offsets[index], manifest.sizes[index]) for index in indices]
         with _reading(self._path, recycled=False) as file:
             _fill(target, places, lambda part, at: os.preadv(file, [part], at), self._path)
@@ -347,11 +351,13 @@ class PartialBlob:
         assert not self.missing()
         directory, root = self._directory, self._manifest.root
         if not self._anew and directory.blob_manifest(self._kind, root) is not None:
+            self._is_committed = True
             return
         with storage(f"commit {self._path}"):
             # A longer file can remain from a partial that was damaged from outside.
             os.truncate(self._path, self._manifest.size_bytes)
         directory.adopt_file(self._kind, self._path, self._manifest, durable, self._anew)
+        self._is_committed = True
 
 
 def _fill(

@@ -6,7 +6,7 @@ the peers.
 
 A large blob is not fetched from its holders alone: each offers us a part of it, and names others
 that fetch it as well, from which the rest comes (see daa_dag.spread). Where that stalls, holders
-are asked for everything.
+are asked for everything; and where no holder is left, those others are asked what they have.
 """
 
 from collections.abc import Awaitable, Callable, Sequence, Set
@@ -45,6 +45,8 @@ from daa_node.network.blob_source import (
     Opened,
     Told,
 )
+from daa_node.network.farewell import commit_and_tell
+from daa_node.network.hearsay import Hearsay
 from daa_node.network.link_limits import LinkLimits
 from daa_node.network.relay_source import RelaySource
 from daa_node.network.session_pool import BULK_ANSWER_TIMEOUT_S, SessionPool, Source
@@ -62,10 +64,9 @@ AreEnough = Callable[[Set[NodeId]], bool]
 PATIENCE_S = 1.0
 # After enough sources have said that they lack a blob, the others have so long to say that they
 # hold it: a session and an answer, six round trips, where one takes half a second. It waits behind
-# chunks, so it is as many times longer as they are; STAGGER_S and FAREWELL_S wait for few bytes.
+# chunks, so it is as many times longer as they are; STAGGER_S waits for few bytes.
 LAST_CALL_S = 3.0
 SOURCES_MAX = 64  # of one blob, with those that holders name: each names eight
-FAREWELL_S = 0.1  # to tell holders that we have all, while it is being synced
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,7 @@ class _Download:
         self._relays: set[NodeId] = set()  # that we take chunks from, and have not given up
         self._gained_s = 0.0  # when the last chunk came
         self._stall = Stall(shared.slowness)
+        self._hearsay = Hearsay(shared.slowness)
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
         self._why: dict[NodeId, str] = {}
         self._declined: set[NodeId] = set()
@@ -223,7 +225,7 @@ class _Download:
                 try:
                     await self._steer()
                     if self._part is not None:
-                        await self._finish()
+                        await self._finish(self._part)
                 except (Unavailable, PeerFault, StorageFailed) as fault:
                     failure = fault
                 self._nursery.cancel_scope.cancel()
@@ -238,35 +240,12 @@ class _Download:
             await self._writer.commit(self._want.durable)
         return self._shared.manifest
 
-    async def _finish(self) -> None:
-        """All is here: commit it, and meanwhile tell those that spread it. Raises as commit does.
-
-        Out of the nurseries nothing may come by itself: they would raise it in a group.
-        """
-        assert self._writer is not None
-        failure: StorageFailed | Unavailable | None = None
-        for source in self._sources.values():
-            source.finish()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._drain)
-            async with trio.open_nursery() as both:
-                both.start_soon(self._bid_farewell)
-                try:
-                    await self._writer.commit(self._want.durable)
-                except (StorageFailed, Unavailable) as fault:
-                    failure = fault
-            nursery.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-
-    async def _drain(self) -> None:
-        async for _ in self._inbox:
-            pass
-
-    async def _bid_farewell(self) -> None:
-        with trio.move_on_after(FAREWELL_S):
-            for source in self._sources.values():
-                await source.said.wait()
+    async def _finish(self, part: Part) -> None:
+        """All is here; others fetch what we have of it as before. Raises as commit does."""
+        assert self._shared.swarm is not None
+        sources = list(self._sources.values())
+        await commit_and_tell(part.writer, self._want.durable, sources, self._inbox)
+        self._shared.swarm.under_way.keep((self._want.kind, self._want.root), part)
 
     def _is_behind(self, now_s: float) -> bool:
         """Whether less has come than must have by now: what drips comes to no end in time."""
@@ -285,7 +264,8 @@ class _Download:
     async def _steer(self) -> None:
         while self._fetch is None or not self._fetch.complete:
             starved = self._fetch is None or (self._fetch.starved and not self._closed)
-            if starved and not self._trying and not self._welcome(self._more()):
+            lost = starved and not self._trying and not self._hopes()
+            if lost and not self._welcome(self._more()):
                 nobody = bool(self._sources) and self._declined == self._sources.keys()
                 why = self.why("cannot be had")
                 raise NotHeld(why) if nobody or self.lacked_s is not None else Unavailable(why)
@@ -325,6 +305,7 @@ class _Download:
                     await self._begin(manifest)
                 self._trying.discard(node_id)
                 if spreads:
+                    self._hearsay.tellers.add(node_id)
                     if not self._closed:
                         self._gained_s = trio.current_time()
                     self._closed.add(node_id)
@@ -335,6 +316,7 @@ class _Download:
                 self._sources[node_id].heard()
                 await self._step(self._events_of(node_id, shared))
             case Opened():
+                self._hearsay.tellers.discard(node_id)
                 await self._open([node_id])
             case Answered(_, indices, payloads):
                 self._sources[node_id].heard()
@@ -362,24 +344,32 @@ class _Download:
                 elif node_id not in self._relays:
                     self._trying.add(node_id)
                 self._shared.hurry.set()
-                await self._step([PeerLeft(node_id)])
+                heard = self._hearsay.heard_of(node_id, self._declined)
+                told = [e for other, mask in heard for e in self._events_of_part(other, mask)]
+                await self._step([PeerLeft(node_id), *told])
 
     def _events_of(self, node_id: NodeId, shared: Shared) -> list[Event]:
         """What a holder told us: what it offers, and who else has what."""
         events: list[Event] = [PeerGained(node_id, frozenset(indices_of(shared.offered)))]
         for other, mask in shared.holders:
-            self._begin_relay(other)
-            if other in self._relays:  # one that has left joins again, and knows what it has
-                have = frozenset(indices_of(mask))
-                events += [PeerJoined(other, frozenset()), PeerGained(other, have)]
+            events += self._events_of_part(other, mask)
         return events
 
-    def _begin_relay(self, node_id: NodeId) -> None:
+    def _events_of_part(self, node_id: NodeId, mask: int) -> list[Event]:
+        self._begin_relay(node_id, mask)
+        if node_id not in self._relays:
+            return []
+        # one that has left joins again, and knows what it has
+        have = frozenset(indices_of(mask))
+        return [PeerJoined(node_id, frozenset()), PeerGained(node_id, have)]
+
+    def _begin_relay(self, node_id: NodeId, mask: int) -> None:
         """It has a part, or all of it by now: then it is asked as a holder, and without waiting."""
         assert self._nursery is not None
         assert self._shared.swarm is not None
         known = self._sources.get(node_id)
         if isinstance(known, BlobSource) and node_id not in self._declined:
+            self._hearsay.name(node_id, mask)
             known.begin()
             return
         if isinstance(known, RelaySource) or len(self._sources) >= SOURCES_MAX:
@@ -405,6 +395,13 @@ class _Download:
         pieces = frozenset(fetch.orphans(count))
         await self._step([PeerGained(node_id, pieces) for node_id in sorted(self._closed)])
 
+    def _orphans(self) -> tuple[int, ...]:
+        """None as long as things come: of several that spread it one soon offers what is left."""
+        assert self._fetch is not None
+        quiet_s = trio.current_time() - self._gained_s
+        is_due = self._hearsay.is_alone or quiet_s > PATIENCE_S * self._shared.slowness
+        return tuple(self._fetch.orphans(ORPHANS_MAX)) if is_due else ()
+
     async def _begin(self, manifest: Manifest) -> None:
         """The manifest is known and is the root's: whatever is wrong with it was signed for."""
         if manifest.size_bytes > self._want.size_bytes_max:
@@ -427,8 +424,7 @@ class _Download:
             self._part = Part(manifest, self._writer, held)
             swarm.under_way.begin((self._want.kind, self._want.root), self._part)
             self._shared.have = mask_of(held)
-            fetch = self._fetch
-            self._shared.orphans = lambda: tuple(fetch.orphans(ORPHANS_MAX))
+            self._shared.orphans = self._orphans
         self._shared.begun.set()
 
     async def _step(self, events: Sequence[Event]) -> None:
@@ -449,6 +445,7 @@ class _Download:
                     self._why[peer] = "lied"
                     self._closed.discard(peer)
                     self._relays.discard(peer)
+                    self._hearsay.tellers.discard(peer)
                     self._sources[peer].ban()
                 case Complete():
                     pass  # the loop sees it, once everything is written
@@ -478,20 +475,24 @@ class _Download:
             await self._step([PeerGained(node_id, None) for node_id in whole])
         if self._fetch is None:
             return
+        if self._relays and self._hearsay.is_look_due(now_s, now_s - self._gained_s):
+            for node_id in self._relays:
+                self._sources[node_id].look()
         if self._closed and self._is_stalled(now_s):
             await self._lend(self._fetch)
-        silent = [
-            node_id
-            for node_id, source in self._sources.items()
-            if source.is_silent(now_s, patience_s)
-        ]
+        silent = [n for n, source in self._sources.items() if source.is_silent(now_s, patience_s)]
         lagging = [node_id for node_id in silent if self._fetch.owes(node_id)]
         await self._step([PeerLagging(node_id) for node_id in lagging])
 
+    def _hopes(self) -> bool:
+        """Whether those that fetch it, too, may bring what nobody else does."""
+        return bool(self._relays) and not self._stall.is_due(
+            trio.current_time(), self._shared.slow_s
+        )
+
     def _is_stalled(self, now_s: float) -> bool:
         """Whether nothing comes, or a quarter of the time will not do, as things come."""
-        shared = self._shared
-        slow_s = max(shared.pool.opening_limit_s, shared.patience.limit_s)
+        slow_s = self._shared.slow_s
         due_s = self._stall.due_share(now_s, self._began_s, slow_s)
         is_behind = self.received_bytes < self._due_bytes * due_s / self._deadline_s
         return is_behind or self._stall.is_due(now_s, slow_s)

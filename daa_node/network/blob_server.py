@@ -12,7 +12,8 @@ a pace of work for all together. Their answers leave in pieces, and what they ha
 one room (see untaken).
 
 A blob that we are fetching ourselves is served as far as it has come, to whoever asks for chunks of
-it by number; to look for it finds nothing, and it is offered to nobody, before it is whole.
+it by number, or what there is; to look for it finds nothing before it is whole. One that we fetched
+is served so until it lies on a shelf.
 """
 
 from collections import OrderedDict
@@ -27,6 +28,7 @@ import trio
 from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId, digest_of
+from daa_dag.spread import mask_of
 from daa_node.errors import StorageFailed
 from daa_node.network.answering_turns import AnsweringTurns, in_turn, patiently
 from daa_node.network.link_limits import LinkLimits
@@ -46,6 +48,7 @@ from daa_node.wire.blob_messages import (
     Found,
     Refusal,
     Request,
+    Shared,
     ShareRequest,
     decode_request,
     encode_chunks,
@@ -188,20 +191,26 @@ class BlobServer:
                 self._quiet.unpark_all()
 
     async def _share(self, stream: FrameStream, request: ShareRequest) -> None:
+        """Of what is not whole here we say what we have of it, and offer all of that."""
+        name = request.kind, request.root
         try:
-            if self.limits is not None and not self.limits.may_serve(request.kind, request.root):
+            if self.limits is not None and not self.limits.may_serve(*name):
                 raise _Refuse(Refusal.SPENT)
             if self._spreading is None or request.kind not in SPREAD_KINDS:
                 raise _Refuse(Refusal.UNKNOWN)
-            if not self.may_show(request.kind, request.root):
+            if not self.may_show(*name):
                 raise _Refuse(Refusal.UNKNOWN)
-            blob = await self._opened(request.kind, request.root)
+            blob = await self._opened(*name)
             if request.kind == SNAPSHOTS and await self._have(blob) is not None:
                 raise _Refuse(Refusal.UNKNOWN)
             shared = await self._spreading.answer(stream.node_id, request, blob.manifest)
             answer = encode_shared(shared)
         except _Refuse as refusal:
             answer = encode_refused(refusal.reason)
+            if self._spreading is not None and refusal.reason is Refusal.UNKNOWN:
+                part = await self._spreading.part_for(stream.node_id, name)
+                if part is not None and self.may_show(*name):
+                    answer = encode_shared(Shared(0, mask_of(part.held), ()))
         await self._send_whole(stream, answer)
 
     async def _let_others_pass(self) -> None:
@@ -343,6 +352,8 @@ class BlobServer:
             if held:
                 await part.writer.read_into(held, body)
         except StorageFailed:
+            assert self._spreading is not None, "the part was there"
+            self._spreading.under_way.forget((request.kind, request.root))
             return False
         chunks: dict[int, memoryview] = {}
         for index, size in zip(held, sizes, strict=True):

@@ -125,6 +125,11 @@ class Download:
         """How long to wait at least until a source hears what we have."""
         return SHARE_WAIT_S * self.slowness
 
+    @property
+    def slow_s(self) -> float:
+        """How long a session may take to open, and an answer to come."""
+        return max(self.pool.opening_limit_s, self.patience.limit_s)
+
     def spreads(self, manifest: Manifest) -> bool:
         """Whether chunks are passed on from one who fetches it to the next."""
         return self.swarm is not None and is_spread(manifest)
@@ -168,6 +173,9 @@ class BlobSource:
 
     def drop_asks(self) -> None:
         self._queued.clear()
+
+    def look(self) -> None:
+        """It says by itself what it has."""
 
     def gained(self) -> None:
         """We have more, of others: those who hear of it may want it."""

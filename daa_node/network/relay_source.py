@@ -17,13 +17,17 @@ from daa_node.network.blob_source import (
     Answered,
     Broke,
     Download,
+    Told,
     batch_of,
 )
 from daa_node.network.session_pool import Lease, Source
 from daa_node.wire.blob_messages import (
+    Answer,
     Chunks,
     ChunksRequest,
     Refused,
+    Shared,
+    ShareRequest,
     decode_answer,
     encode_request,
 )
@@ -45,6 +49,7 @@ class RelaySource:
         self._heard_s = 0.0
         self._answered = False
         self._is_open = False
+        self._looks = False  # it is to say what it has by now
         self.said = trio.Event()
         self.said.set()  # it spreads nothing
 
@@ -59,6 +64,11 @@ class RelaySource:
 
     def drop_asks(self) -> None:
         self._queued.clear()
+
+    def look(self) -> None:
+        """Ask what it has by now: nobody else may tell."""
+        self._looks = True
+        self._wake.set()
 
     def gained(self) -> None:
         """It does not care."""
@@ -86,7 +96,7 @@ class RelaySource:
                 try:
                     while True:
                         self._wake = trio.Event()
-                        if not self._queued:
+                        if not (self._queued or self._looks):
                             await self._wake.wait()
                         async with download.pool.lease(source) as lease:
                             reused, lease.clean = lease.reused, False
@@ -112,7 +122,12 @@ class RelaySource:
         source, download = self._source, self._download
         assert download.manifest is not None
         pending: deque[tuple[tuple[int, ...], float]] = deque()
-        while self._queued or pending:
+        while self._queued or self._looks or pending:
+            if self._looks and len(pending) < BATCHES_AT_ONCE:
+                self._looks = lease.clean = False
+                pending.append(((), trio.current_time()))
+                look = ShareRequest(download.kind, download.root, 0, (), download.have)
+                await lease.stream.send_frame(encode_request(look))
             while self._queued and len(pending) < BATCHES_AT_ONCE:
                 lease.clean = False
                 batch = batch_of(self._queued, download)
@@ -123,6 +138,9 @@ class RelaySource:
                 answer = decode_answer(await answer_of(lease))
             indices, since_s = pending.popleft()
             lease.clean = not pending
+            if not indices:
+                await self._note_look(answer)
+                continue
             payloads: tuple[memoryview | None, ...] = (None,) * len(indices)
             if isinstance(answer, Chunks) and len(answer.payloads) == len(indices):
                 payloads = answer.payloads
@@ -133,3 +151,11 @@ class RelaySource:
             self._answered = True
             await download.post.send(Answered(source, indices, payloads))
             self._answered = False
+
+    async def _note_look(self, answer: Answer) -> None:
+        """What it has. Whom else it names is for those that take it for a holder."""
+        if isinstance(answer, Shared):
+            told = Shared(answer.news, answer.offered, ())
+            await self._download.post.send(Told(self._source, told))
+        elif not isinstance(answer, Refused):
+            raise PeerFault("malformed", "no answer for what we have")

@@ -1,8 +1,9 @@
 """What a node does so that a blob leaves each holder about once; decisions are daa_dag.spread's.
 
-Whoever fetches a large blob serves the chunks that it has so far (`UnderWay`), and whoever has one
-whole offers each member a part of it and tells it what others have (`Spreading`). Members report
-by asking, so nobody is sent what it did not ask for, and who asks too often waits.
+Whoever fetches a large blob serves the chunks that it has so far (`UnderWay`), and the whole until
+that is to be found where it belongs. Whoever has one whole offers each member a part of it and
+tells it what others have (`Spreading`). Members report by asking, so nobody is sent what it did not
+ask for, and who asks too often waits.
 """
 
 from collections import Counter, OrderedDict
@@ -21,12 +22,12 @@ from daa_node.wire.blob_messages import Shared, ShareRequest
 
 # What many want at the same time. A boundary is asked for by those that check it.
 SPREAD_KINDS = frozenset({"updates", "deltas", "snapshots"})
-
 BLOBS_SPREAD_MAX = 128  # of a kind, remembered: a round's, of as many as may vote
 # A fetcher that hears nothing new asks six times a second, and a blob brings it news some dozen
 # times.
 SHARES_PER_S = 50.0
 SHARES_AT_ONCE = 200.0
+KEPT_MAX = 8  # blobs that we fetched whole, for others that still fetch them
 SALT_BYTES = 16  # drawn for each blob
 
 BlobName = tuple[str, BlobRoot]  # kind and root
@@ -48,20 +49,37 @@ class Part:
 
 
 class UnderWay:
-    """The blobs that are being fetched here, to be served as far as they have come."""
+    """The blobs that are being fetched here, to be served as far as they have come.
+
+    And those fetched last: a state is published only when deltas on top of it are replayed.
+    """
 
     def __init__(self) -> None:
         self._parts: dict[BlobName, Part] = {}
+        self._kept: dict[BlobName, Part] = {}  # the newest last
 
     def begin(self, name: BlobName, part: Part) -> None:
         self._parts[name] = part
 
     def end(self, name: BlobName, part: Part) -> None:
+        """It comes to nothing. What is kept is whole, and stays."""
         if self._parts.get(name) is part:
             del self._parts[name]
 
+    def keep(self, name: BlobName, part: Part) -> None:
+        """It is whole, but may not lie where we serve from yet; others still lack it."""
+        if self._parts.get(name) is part:
+            del self._parts[name]
+            self._kept[name] = part
+            while len(self._kept) > KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+
     def part(self, name: BlobName) -> Part | None:
-        return self._parts.get(name)
+        return self._parts.get(name) or self._kept.get(name)
+
+    def forget(self, name: BlobName) -> None:
+        """What was kept of it lies there no more."""
+        self._kept.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +121,7 @@ class Spreading:
 
     async def answer(self, peer: NodeId, request: ShareRequest, manifest: Manifest) -> Shared:
         await self._pace_of(peer).take()
+        now_s = trio.current_time() / self._slowness
         spreads = self._spreads[request.kind]
         spread = spreads.get(request.root)
         if spread is None:
@@ -114,9 +133,13 @@ class Spreading:
             while len(spreads) > BLOBS_SPREAD_MAX:
                 spreads.popitem(last=False)
         spreads.move_to_end(request.root)
-        now_s = trio.current_time() / self._slowness
         told = spread.tell(peer, request.have, request.orphans, request.heard, now_s)
         return Shared(told.news, told.offered, told.holders)
+
+    async def part_for(self, peer: NodeId, name: BlobName) -> Part | None:
+        """What there is of a blob that is not whole, for one that asks what it may have of it."""
+        await self._pace_of(peer).take()
+        return self.under_way.part(name)
 
     def sent(
         self, name: BlobName, member: NodeId | None, indices: Sequence[int], size_bytes: int

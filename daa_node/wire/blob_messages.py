@@ -16,7 +16,7 @@ come in the order of the requests.
 
 Whoever holds a blob whole spreads it among members (daa_dag.spread): a "share" says what of it came
 so far, and which chunks nobody else can bring; the first bitmap answers with what is to be asked
-for here, and those behind it say what others have.
+for here, and those behind it say what others have. Who has a part of it says which, and no more.
 """
 
 import struct

@@ -145,6 +145,22 @@ def test_what_has_come_of_a_blob_is_read_before_it_is_whole(store: BlobDirectory
         partial.read_into([3], memoryview(bytearray(MANIFEST.sizes[3])))
 
 
+def test_what_has_come_of_a_blob_is_read_once_it_is_whole_as_long_as_it_lies_there(
+    store: BlobDirectory,
+) -> None:
+    partial, again = store.begin_blob("updates", MANIFEST), store.begin_blob("updates", MANIFEST)
+    for each in (partial, again):
+        for index in each.missing():
+            each.write_chunk(index, chunk(index))
+        each.commit()
+        target = bytearray(MANIFEST.sizes[2] + MANIFEST.sizes[0])
+        each.read_into([2, 0], memoryview(target))
+        assert bytes(target) == chunk(2) + chunk(0)
+    store.delete_blob("updates", MANIFEST.root)
+    with pytest.raises(StorageFailed):
+        partial.read_into([0], memoryview(bytearray(MANIFEST.sizes[0])))
+
+
 def test_a_finished_file_is_adopted_and_a_short_one_refused(store: BlobDirectory) -> None:
     path = store.records.scratch_file("state")
     path.write_bytes(PAYLOAD)

@@ -36,9 +36,11 @@ class Shelf:
 
     def __init__(self, write_s: float) -> None:
         self.writer = MemoryWriter(write_s, CHUNK_COUNT)
+        self.is_published = True  # what was committed: a state that was fetched is so later
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
-        return MANIFEST if self.writer.committed and root == MANIFEST.root else None
+        is_here = self.writer.committed and self.is_published
+        return MANIFEST if is_here and root == MANIFEST.root else None
 
     async def read_into(
         self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
@@ -52,7 +54,7 @@ class Shelf:
 
     async def get_record(self, kind: str, name: str) -> bytes | None:
         """Of the chain, where the blob is a snapshot."""
-        if not self.writer.committed:
+        if not (self.writer.committed and self.is_published):
             return None
         if kind == MANIFESTS:
             return MANIFEST.encode() if name == MANIFEST.root.hex() else None
@@ -60,7 +62,8 @@ class Shelf:
 
     async def record_names(self, kind: str) -> list[str]:
         assert kind == CHUNKS
-        return [digest.hex() for digest in MANIFEST.digests] if self.writer.committed else []
+        is_here = self.writer.committed and self.is_published
+        return [digest.hex() for digest in MANIFEST.digests] if is_here else []
 
 
 class Member:
@@ -91,6 +94,14 @@ class Member:
         self.bulk = Bulk(world, self)
         self.fetcher = BlobFetcher(self.source.node_id, self.bulk, self._blame, swarm, limits, slow)
         self.whole_s: float | None = None
+        self.is_gone = False
+        self.served: list[trio.CancelScope] = []  # its sessions, of those that opened them
+
+    def die(self) -> None:
+        """Killed: its sessions are cut, and none can be opened."""
+        self.is_gone = True
+        for scope in self.served:
+            scope.cancel()
 
     def _blame(self, node: NodeId, fault: PeerFault) -> None:
         self.faults.append((node, fault.reason))
@@ -120,16 +131,20 @@ class Bulk:
     async def open(self, peer_id: PeerId) -> FrameStream:
         peer = self._world.members[peer_id]
         await trio.sleep(self._world.open_s)
+        if peer.is_gone:
+            raise Unavailable("gone")
         to_peer, from_us = trio.open_memory_channel[bytes](32)
         to_us, from_peer = trio.open_memory_channel[bytes](1)
         theirs = Paced(self._member.source.node_id, to_us, from_us)
         theirs.chunk_s, theirs.link = peer.chunk_s, peer.link
-        self._world.nursery.start_soon(self._handle, peer.handler, theirs)
+        self._world.nursery.start_soon(self._handle, peer, theirs)
         return MemoryFrames(peer.source.node_id, to_peer, from_peer)
 
-    async def _handle(self, handler: FrameHandler, stream: MemoryFrames) -> None:
+    async def _handle(self, peer: Member, stream: MemoryFrames) -> None:
         try:
-            await handler(stream)
+            with trio.CancelScope() as scope:
+                peer.served.append(scope)
+                await peer.handler(stream)
         except (PeerFault, Unavailable):
             pass
         finally:
@@ -172,6 +187,13 @@ class World:
         self.members[member.source.peer_id] = member
         return member
 
+    def add_donor(self, name: str, chunk_s: float = 0.01) -> Member:
+        """One more that has it all."""
+        donor = self.add(name, chunk_s)
+        donor.shelf.writer.chunks = dict(self.author.shelf.writer.chunks)
+        donor.shelf.writer.committed = True
+        return donor
+
     def source_of(self, node: NodeId) -> Source | None:
         found = [m.source for m in self.members.values() if m.source.node_id == node]
         return found[0] if found else None
@@ -183,6 +205,38 @@ class World:
             for member in self.receivers if receivers is None else receivers:
                 nursery.start_soon(member.fetch, [self.author.source], 60.0, kind)
         return trio.current_time() - began_s
+
+
+def one_uplink_each(world: World) -> None:
+    """All that a member sends leaves one after the other."""
+    for member in world.members.values():
+        member.link = trio.Lock()
+
+
+async def fetch_from_all(
+    world: World,
+    kind: str,
+    askers: Sequence[Member] = (),
+    donors: Sequence[Member] = (),
+    after_s: float = 0.0,
+) -> float:
+    """Each asks all others, `after_s` after the one before; how long the slowest took.
+
+    Without `askers` all receivers ask, and the author is a donor in any case.
+    """
+    took_s: list[float] = []
+
+    async def fetch(member: Member, wait_s: float) -> None:
+        await trio.sleep(wait_s)
+        others = [world.author, *donors, *world.receivers]
+        began_s = trio.current_time()
+        await member.fetch([each.source for each in others if each is not member], kind=kind)
+        took_s.append(trio.current_time() - began_s)
+
+    async with trio.open_nursery() as nursery:
+        for number, member in enumerate(askers or world.receivers):
+            nursery.start_soon(fetch, member, number * after_s)
+    return max(took_s)
 
 
 Play = Callable[[World], Awaitable[None]]
