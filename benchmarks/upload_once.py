@@ -1,13 +1,15 @@
 """How often a contribution leaves its author, beside the floor of once: on the heap and for real.
 
-    python benchmarks/upload_once.py [heap real] [--receivers 4 20 50] [--real-receivers 4 8]
-        [--rounds 3] [--width 2000] [--json]
+    python benchmarks/upload_once.py [heap snapshot real] [--receivers 4 20 50]
+        [--real-receivers 4 8] [--rounds 3] [--width 2000] [--json]
 
 1. heap: one author, so many receivers, 40 chunks of 256 KiB over uplinks of 100 Mbit/s; the time
    until the last one is whole stands over what the author's uplink takes for one copy. The same
    again with a quarter of the receivers liars, who claim whatever they are offered as soon as they
    are, and answer nothing for long.
-2. real: `benchmarks/outer_sync.py` with one daemon more than receivers, on loopback; each tells
+2. snapshot: the same for one who alone has a snapshot, and knows neither that nor how many ask;
+   without liars, and once more over uplinks of a twentieth.
+3. real: `benchmarks/outer_sync.py` with one daemon more than receivers, on loopback; each tells
    at a round's end how much of its contribution it has sent (`update_spread` in its log).
 """
 
@@ -20,28 +22,43 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from simnet.nodes.heap.upload import RATIO_MAX, run_upload
+from simnet.nodes.heap.upload import RATIO_MAX, Upload, run_upload
 from simnet.world.determinism import Trace
 from simnet.world.scenario import Scenario
 
 CHUNKS, CHUNK_BYTES, UP_MBIT_S = 40, 256 * 1024, 100.0
-PARTS = ("heap", "real")
+PARTS = ("heap", "snapshot", "real")
 
 
-def heap(receivers: int, liars: int) -> dict[str, Any]:
-    scenario = Scenario.model_validate(
+def scenario_of(receivers: int, liars: int, up_mbit_s: float) -> Scenario:
+    return Scenario.model_validate(
         {
             "name": "upload-once",
             "seed": 1,
             "fidelity": "heap",
             "duration_s": 60,
-            "nodes": [{"count": receivers + 1, "up_mbit_s": UP_MBIT_S}],
+            "nodes": [{"count": receivers + 1, "up_mbit_s": up_mbit_s}],
             "topology": {"preset": "regional"},
             "work": {"kind": "upload", "chunks": CHUNKS, "chunk_bytes": CHUNK_BYTES},
             "adversaries": [{"kind": "staller", "nodes": [1 + node]} for node in range(liars)],
         }
     )
-    facts = run_upload(scenario, Trace()).facts
+
+
+def snapshot(receivers: int, up_mbit_s: float) -> dict[str, Any]:
+    world = Upload(scenario_of(receivers, 0, up_mbit_s), Trace(), is_expected=False)
+    world.run()
+    floor_s = CHUNKS * CHUNK_BYTES * 8 / up_mbit_s / 1e6
+    return {
+        "receivers": receivers,
+        "up_mbit_s": up_mbit_s,
+        "sent_over_size": round(world.ratio, 4),
+        "time_over_one_copy": round(max(world.whole_ns.values()) / 1e9 / floor_s, 2),
+    }
+
+
+def heap(receivers: int, liars: int) -> dict[str, Any]:
+    facts = run_upload(scenario_of(receivers, liars, UP_MBIT_S), Trace()).facts
     floor_ms = CHUNKS * CHUNK_BYTES * 8 / UP_MBIT_S / 1000
     return {
         "receivers": receivers,
@@ -95,6 +112,9 @@ def main() -> None:
     found: dict[str, list[dict[str, Any]]] = {}
     if "heap" in options.parts:
         found["heap"] = [heap(n, liars) for n in options.receivers for liars in (0, n // 4)]
+    if "snapshot" in options.parts:
+        rates = (UP_MBIT_S, UP_MBIT_S / 20)
+        found["snapshot"] = [snapshot(n, rate) for rate in rates for n in options.receivers]
     if "real" in options.parts:
         found["real"] = [real(n, options.rounds, options.width) for n in options.real_receivers]
     if options.json:

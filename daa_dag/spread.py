@@ -7,14 +7,16 @@ what they have by now. Each is offered a part of its own, and told what others h
         ^                   |
         +-- no longer than patience, and a second more where it was sent meanwhile
 
-Only the author of a blob is as sparing. Of what several have from the start, as members have a
+Only who is alone with a blob is as sparing. Of what several have from the start, as members have a
 certified delta, each of them offers what is unoffered first and then, as far as a fetcher takes
 things as quickly as ever, whatever that one lacks: else fat links would stand idle while thin ones
-pass on.
+pass on. Whether others have a snapshot nobody says, and a fetcher shows it: a chunk that it was
+never offered here, and that nobody here has, it got from one of them. More than a third must have
+shown that, as those who lie may be as many; until then we are as sparing as if alone.
 
-What is an author's is offered again only when it was out for longer than that, or when a fetcher
-has no other way to it: it names such orphans, is told who else has them, and gets those of whose
-holders it knows and that were offered to nobody for as long; each time twice as many copies may go
+Then a chunk is offered again only when it was out for longer than that, or when a fetcher has no
+other way to it: it names such orphans, is told who else has them, and gets those of whose holders
+it knows and that were offered to nobody for as long; each time twice as many copies may go
 out. So one who takes its part and keeps it, or claims what it does not give, costs the others one
 patience, and a second if it asks for it late, and us one copy, and f of them together as many times
 that as f has binary digits. Claims to what was never offered change nothing. Of what nobody else
@@ -42,6 +44,9 @@ from daa_dag.ids import NodeId, digest_of
 # there and back, and several copies of 3 MiB leave a link of 100 Mbit/s in half a second.
 SPREAD_CHUNKS_MIN = 12
 OFFERS_START = 8  # chunks: two answers of four
+# Where nobody knows how many will come, to the first; half as many to the second, and then one to
+# each: soon they are offered more, and until then whoever comes finds some that nobody has.
+START_UNKNOWN = 4
 OFFERS_MAX = 32  # as many as a fetcher asks one peer for
 # How much longer than the quickest an offer may take, for more at once, and for no fewer: what
 # waits for long in front of a link is not on its way to anybody.
@@ -60,6 +65,8 @@ PATIENCE_S_MIN = 1.0
 PATIENCE_S_MAX = 8.0
 PATIENCE_TIMES = 4
 WAITS_KEPT = 16
+# Nobody who fetches says nothing for so long: a session that is as silent is given up by then.
+QUIET_S = 60.0
 CALL_BACK_EVERY_S = PATIENCE_S_MIN / 8
 
 
@@ -107,6 +114,7 @@ class _Turn:
 @dataclass(slots=True)
 class _Fetcher:
     held: int = 0  # mask of chunks, as it says
+    given: int = 0  # mask: what it had at first, and what it was offered or sent
     changed: int = 0  # by which news it last had more
     out_s: dict[int, float] = field(default_factory=dict)  # chunk -> since when it is out to it
     sent_s: dict[int, float] = field(default_factory=dict)  # of these, when it was first sent
@@ -146,18 +154,23 @@ class Spread:
     def __init__(
         self,
         chunk_count: int,
-        receivers: int,
+        receivers: int | None,
         salt: bytes = b"",
-        is_author: bool = True,
         stake_of: Mapping[NodeId, int] | None = None,
+        is_alone: bool | None = True,
+        twins: int = 0,
     ) -> None:
-        """`receivers`: how many are going to want it, about. `salt`: of the order of the chunks.
+        """`receivers`: how many are going to want it, about; None: nobody knows, one or hundreds.
 
-        Who is no author, but one of several that have it, gives copies as well as its link takes.
-        `stake_of`: for how much the wait of each counts; of others nothing. None: all are equal.
+        `salt`: of the order of the chunks. `stake_of`: for how much the wait of each counts; of
+        others nothing. None: all are equal. `is_alone`: whether nobody else has it whole; None: as
+        fetchers show. `twins`: mask of chunks that equal another, with which they come.
         """
         self._stake_of = stake_of
-        self._is_author = is_author
+        self._is_alone = is_alone
+        self._twins = twins
+        self._anywhere = 0  # mask: what fetchers have, wherever it is from
+        self._asked_s = -inf  # when a fetcher last said something, or was sent something
         self._chunk_count = chunk_count
         self._all = (1 << chunk_count) - 1
         self._unoffered = dict.fromkeys(sorted(range(chunk_count), key=shuffled(salt)))
@@ -166,9 +179,8 @@ class Spread:
         self._turns: dict[int, _Turn] = {}  # of what was offered
         self._called_back_s = -inf
         self._fetchers: dict[NodeId, _Fetcher] = {}
+        self._shown: set[NodeId] = set()  # fetchers that have it from others, too
         self._news = 0
-        share, room = -(-chunk_count // max(1, receivers)), OFFERS_MAX // max(1, receivers)
-        self._start = max(1, min(OFFERS_START, share, room))
         self._receivers = receivers
         self._joined_s = -inf  # when the last fetcher came
         self._lone = 0  # mask of chunks that only one says that it has
@@ -182,9 +194,14 @@ class Spread:
 
         `orphans`: chunks, rarest first, that it has no other way to.
         """
+        self._asked_s = now_s
         fetcher = self._fetchers.get(peer)
         if fetcher is None:
             fetcher, self._joined_s = self._welcome(peer), now_s
+            fetcher.given = have  # it came before, from anybody
+        if have & self._all & ~(fetcher.given | self._anywhere | self._twins):
+            self._shown.add(peer)
+        self._anywhere |= have
         self._note_held(fetcher, have & self._all, now_s)
         self._call_back(now_s)
         for index in self._choice(fetcher, orphans, now_s):
@@ -199,9 +216,15 @@ class Spread:
         """These have left for it. Who asks again and again gains no time."""
         if (fetcher := self._fetchers.get(peer)) is None:
             return
+        self._asked_s = now_s
         for index in indices:
+            fetcher.given |= 1 << index
             if index in fetcher.out_s and index not in fetcher.sent_s:
                 fetcher.sent_s[index] = now_s
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether nobody fetches it any more: whoever comes then cannot hope for those before."""
+        return now_s - self._asked_s > QUIET_S
 
     def _welcome(self, peer: NodeId) -> _Fetcher:
         """A new one, with its nearest; to others it may be nearer than some that they have."""
@@ -215,8 +238,17 @@ class Spread:
         self._fetchers[peer] = new
         return new
 
+    @property
+    def _start(self) -> int:
+        """How many chunks whoever comes next is offered before it has shown how quick it is."""
+        if self._receivers is None:
+            return max(1, START_UNKNOWN >> len(self._fetchers))
+        among = max(1, self._receivers)
+        return max(1, min(OFFERS_START, -(-self._chunk_count // among), OFFERS_MAX // among))
+
     def _offer(self, fetcher: _Fetcher, index: int, now_s: float) -> None:
         self._offered |= 1 << index
+        fetcher.given |= 1 << index
         fetcher.out_s[index] = now_s
         turn = self._turns.get(index)
         if turn is None or now_s - turn.began_s > self._patience.limit_s:
@@ -270,7 +302,8 @@ class Spread:
         alone are too few to stretch it. Names without a stake can be many.
         """
         stake_of = self._stake_of or dict.fromkeys(self._fetchers, 1)
-        total = sum(stake_of.values()) if self._stake_of else max(self._receivers, len(stake_of))
+        expected = max(self._receivers or 0, len(stake_of))
+        total = sum(stake_of.values()) if self._stake_of else expected
         waits_s = [
             (now_s - next(iter(fetcher.out_s.values()), now_s), stake_of.get(node, 0))
             for node, fetcher in self._fetchers.items()
@@ -313,7 +346,7 @@ class Spread:
                 turn = self._turns[index]
                 if turn.copies < turn.copies_max or now_s - turn.began_s > limit_s:
                     yield index
-        if not self._is_author:
+        if self._has_others:
             yield from self._copies(fetcher)
 
     def _room_of(self, fetcher: _Fetcher, now_s: float) -> int:
@@ -323,16 +356,23 @@ class Spread:
         most of a blob: as long as nobody has it from there, it gets an even share, and as much
         again after each patience.
         """
-        if not self._is_author:
+        if self._has_others:
             return OFFERS_MAX
         limit_s = self._patience.limit_s
         if fetcher.kept and now_s - fetcher.kept_since_s > limit_s:
             self._forgive(fetcher)
         # Whoever comes alone, and late, has all of it: several that are whole by now give it parts.
         all_are_here = len(self._fetchers) == 1 or now_s - self._joined_s > limit_s
-        among = max(len(self._fetchers), 0 if all_are_here else self._receivers)
+        among = max(len(self._fetchers), 0 if all_are_here else self._receivers or 0)
         keeps = (fetcher.kept | mask_of(fetcher.out_s)).bit_count()
         return min(OFFERS_MAX, max(0, -(-self._chunk_count // among) - keeps))
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether others have it whole: then a link that waits for fetchers to pass on is idle."""
+        if self._is_alone is not None:
+            return not self._is_alone
+        return 3 * len(self._shown) > len(self._fetchers)
 
     def _forgive(self, fetcher: _Fetcher) -> None:
         for index in indices_of(fetcher.kept):

@@ -14,7 +14,7 @@ import trio
 
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, NodeId
-from daa_dag.spread import SPREAD_CHUNKS_MIN, Spread
+from daa_dag.spread import SPREAD_CHUNKS_MIN, Spread, mask_of
 from daa_node.network.pace import PACES_KEPT, Pace
 from daa_node.network.session_pool import Source
 from daa_node.seams import BlobWriter
@@ -22,6 +22,9 @@ from daa_node.wire.blob_messages import Shared, ShareRequest
 
 # What many want at the same time. A boundary is asked for by those that check it.
 SPREAD_KINDS = frozenset({"updates", "deltas", "snapshots"})
+# And of these who has come late, or lost something: one, or hundreds.
+ASKED_BY_CHANCE = frozenset({"snapshots"})
+
 BLOBS_SPREAD_MAX = 128  # of a kind, remembered: a round's, of as many as may vote
 # A fetcher that hears nothing new asks six times a second, and a blob brings it news some dozen
 # times.
@@ -36,6 +39,12 @@ BlobName = tuple[str, BlobRoot]  # kind and root
 def is_spread(manifest: Manifest) -> bool:
     """Whether it is worth passing on chunk by chunk."""
     return len(manifest.sizes) >= SPREAD_CHUNKS_MIN
+
+
+def _twins_in(manifest: Manifest) -> int:
+    """Mask of the chunks that come with another, as they are equal."""
+    count_of = Counter(manifest.digests)
+    return mask_of(i for i, digest in enumerate(manifest.digests) if count_of[digest] > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class Spreading:
         slowness: float = 1.0,
         stakes: Callable[[], Mapping[NodeId, int] | None] = lambda: None,
     ) -> None:
-        """`receivers`: how many want what we spread, about.
+        """`receivers`: how many want what a round brings, about.
 
         `slowness`: how many times longer than usual a chunk takes. `stakes`: of those who vote,
         whose waits tell how long all wait; not told, everybody's do.
@@ -124,12 +133,8 @@ class Spreading:
         now_s = trio.current_time() / self._slowness
         spreads = self._spreads[request.kind]
         spread = spreads.get(request.root)
-        if spread is None:
-            is_author = request.kind == "updates"
-            salt, stake_of = self._draw(), self._stakes()
-            count = len(manifest.sizes)
-            spread = Spread(count, self._receivers(), salt, is_author, stake_of)
-            spreads[request.root] = spread
+        if spread is None or spread.is_over(now_s):
+            spread = spreads[request.root] = self._begin(request.kind, manifest)
             while len(spreads) > BLOBS_SPREAD_MAX:
                 spreads.popitem(last=False)
         spreads.move_to_end(request.root)
@@ -140,6 +145,14 @@ class Spreading:
         """What there is of a blob that is not whole, for one that asks what it may have of it."""
         await self._pace_of(peer).take()
         return self.under_way.part(name)
+
+    def _begin(self, kind: str, manifest: Manifest) -> Spread:
+        """A round's blobs are for all members. Who wants a state nobody knows, nor may any vote."""
+        count, salt, twins = len(manifest.sizes), self._draw(), _twins_in(manifest)
+        if kind in ASKED_BY_CHANCE:
+            return Spread(count, None, salt, None, None, twins)
+        is_alone = kind == "updates"
+        return Spread(count, self._receivers(), salt, self._stakes(), is_alone, twins)
 
     def sent(
         self, name: BlobName, member: NodeId | None, indices: Sequence[int], size_bytes: int

@@ -14,6 +14,7 @@ from daa_dag.spread import (
     OFFERS_START,
     PATIENCE_S_MAX,
     PATIENCE_S_MIN,
+    QUIET_S,
     Patience,
     Spread,
     indices_of,
@@ -45,7 +46,7 @@ def test_each_is_offered_a_part_of_its_own_and_told_what_others_have() -> None:
 
 
 def test_who_is_no_author_offers_what_a_fetcher_lacks_once_all_is_out() -> None:
-    spread = Spread(8, 2, is_author=False)
+    spread = Spread(8, 2, is_alone=False)
     first, second = (spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(2))
     assert (first | second, first & second) == (0xFF, 0)
     copies = spread.tell(node(0), first, (), 0, 0.1).offered
@@ -57,9 +58,73 @@ def test_who_is_no_author_offers_what_a_fetcher_lacks_once_all_is_out() -> None:
     assert sparing.tell(node(0), first, (), 0, 0.1).offered == 0
 
 
+def whoever_comes(chunk_count: int, twins: int = 0) -> Spread:
+    """Of a blob that others may have, too, asked for by nobody knows how many."""
+    return Spread(chunk_count, None, is_alone=None, twins=twins)
+
+
+def test_where_nobody_knows_how_many_come_each_finds_some_that_nobody_has() -> None:
+    spread = whoever_comes(40)
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(8)]
+    assert [part.bit_count() for part in parts] == [4, 2, 1, 1, 1, 1, 1, 1]
+    assert sum(part.bit_count() for part in parts) == reduce(or_, parts).bit_count()
+
+
+def all_offered(spread: Spread, number: int, have: int, now_s: float) -> int:
+    """To one that takes it at once, until it is offered nothing more."""
+    offered = spread.tell(node(number), have, (), 0, now_s).offered
+    while more := spread.tell(node(number), have | offered, (), 0, now_s).offered:
+        offered |= more
+    return offered
+
+
+def test_what_others_have_too_leaves_as_copies_once_more_than_a_third_show_it() -> None:
+    spread = whoever_comes(40)
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(6)]
+    free = indices_of((1 << 40) - 1 & ~reduce(or_, parts))
+    for number in range(3, 5):  # which nobody offered it, and nobody here has
+        parts[number] |= 1 << free[number]
+        spread.tell(node(number), parts[number], (), 0, 0.1)
+    assert not all_offered(spread, 1, parts[1], 0.1) & parts[0]
+    part = parts[5] | parts[0] & -parts[0]  # what another was offered that does not have it yet
+    spread.tell(node(5), part, (), 0, 0.1)
+    assert all_offered(spread, 2, parts[2], 0.1) & parts[0]
+
+
+def test_who_had_a_part_before_or_has_it_of_others_here_shows_no_other_donor() -> None:
+    spread = whoever_comes(40)
+    before = spread.tell(node(0), 0b111, (), 0, 0.0).offered
+    before |= spread.tell(node(3), 0b111000, (), 0, 0.0).offered
+    parts = [spread.tell(node(i), 0, (), 0, 0.0).offered for i in (1, 2)]
+    for number, part in zip((1, 2), parts, strict=True):
+        lent = min(set(range(40)).difference(indices_of(0b111111 | before | parts[0] | parts[1])))
+        spread.sent(node(number), [lent + number], 0.1)
+        spread.tell(node(number), 0b111 | part | 1 << lent + number, (), 0, 0.2)
+    assert not all_offered(spread, 0, 0b111, 0.2) & reduce(or_, parts)
+    assert before
+
+
+def test_chunks_that_come_with_an_equal_one_show_no_other_donor() -> None:
+    equal = 0b111 << 37
+    for twins in (equal, 0):
+        spread = whoever_comes(40, twins)
+        first, second = (spread.tell(node(i), 0, (), 0, 0.0).offered for i in range(2))
+        offered = all_offered(spread, 1, second | equal & ~first, 0.1)
+        assert bool(offered & first) == (not twins)
+
+
+def test_a_snapshot_s_donor_has_no_end_of_fetchers_but_when_all_are_silent() -> None:
+    spread = whoever_comes(12)
+    spread.tell(node(0), 0, (), 0, 0.0)
+    assert not spread.is_over(QUIET_S)
+    spread.sent(node(0), [0], 1.0)
+    assert not spread.is_over(1.0 + QUIET_S)
+    assert spread.is_over(1.1 + QUIET_S)
+
+
 def test_copies_for_one_who_takes_them_slowly_become_no_more() -> None:
     """What it takes, and how long it says that it took, is all that fills its window."""
-    spread, held, now_s = Spread(1000, 1, is_author=False), 0, 0.0
+    spread, held, now_s = Spread(1000, 1, is_alone=False), 0, 0.0
     sizes: list[int] = []
     for wait_s in [0.1] * 10 + [2.0] * 10:
         offered = spread.tell(node(0), held, (), 0, now_s).offered

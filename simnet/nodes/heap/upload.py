@@ -50,8 +50,8 @@ EVERYBODY, ONCE, HONEST = "everybody is whole in time", "uploaded once", "honest
 class Upload:
     """One run."""
 
-    def __init__(self, scenario: Scenario, trace: Trace, is_author: bool = True) -> None:
-        """Who is no author spreads what others may have, too: a snapshot, or a delta."""
+    def __init__(self, scenario: Scenario, trace: Trace, is_expected: bool = True) -> None:
+        """`is_expected`: all know who has it, and for how many; else it may be anybody's state."""
         for index, config in enumerate(scenario.adversaries):
             if config.kind not in LIARS:
                 raise UserError(f"heap upload has no {config.kind}: adversaries[{index}]")
@@ -78,7 +78,11 @@ class Upload:
         ]
         self._busy_ns = [0] * count  # until when its access link sends chunks
         salt = self._streams.bytes("salt", 16)
-        self.spread = Spread(work.chunks, count - 1, salt, is_author)
+        self.spread = (
+            Spread(work.chunks, count - 1, salt)
+            if is_expected
+            else Spread(work.chunks, None, salt, is_alone=None)
+        )
         self._claims = dict.fromkeys(self.liars, 0)  # masks: what each says that it has
         self.nodes: dict[int, UploadNode] = {}
         self.whole_ns: dict[int, int] = {}

@@ -134,6 +134,7 @@ def test_who_claims_all_of_it_and_gives_none_holds_nobody_up(gives: bytes | None
                 world.nursery.start_soon(kill)
                 took_s = await fetch_from_all(world, SNAPSHOTS, askers=others)
                 assert took_s < 4 * STALL_S
+                assert world.author.ratio <= 1.6
                 claiming.cancel()
 
             async with trio.open_nursery() as nursery:

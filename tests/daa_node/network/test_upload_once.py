@@ -6,7 +6,6 @@ import trio
 from daa_dag.ids import BlobRoot, digest_of
 from daa_dag.spread import SPREAD_CHUNKS_MIN, mask_of
 from daa_node.errors import StorageFailed, Unavailable
-from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.spreading import BLOBS_SPREAD_MAX, SHARES_AT_ONCE, SHARES_PER_S, Part
 from daa_node.network.stall import STALL_S
 from daa_node.seams import FrameStream
@@ -59,21 +58,6 @@ def test_an_author_sends_its_blob_about_once(receivers: int) -> None:
         assert max(member.ratio for member in world.receivers) < 3.0
 
     in_swarm(play, receivers)
-
-
-def test_a_snapshot_that_four_ask_for_at_once_leaves_its_donor_fewer_times() -> None:
-    """More often than an update leaves its author: who gives copies lets no link stand idle."""
-
-    async def play(world: World) -> None:
-        for member in world.members.values():
-            member.link = trio.Lock()
-        await world.fetch_all(kind=SNAPSHOTS)
-        passed_on = sum(member.ratio for member in world.receivers)
-        assert 1.0 <= world.author.ratio <= 3.6
-        assert 4.0 <= world.author.ratio + passed_on < 5.0
-        assert not any(member.faults for member in world.members.values())
-
-    in_swarm(play, receivers=4, chunk_s=0.1)
 
 
 @pytest.mark.parametrize("kind", ["deltas", "boundaries"])
