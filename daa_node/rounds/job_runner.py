@@ -215,13 +215,13 @@ class JobRunner:
         self.round = max(self.round, last_closed(page.blocks))
         await parts.agreement.caught_up(page.certificate, page.blocks)
         await parts.agreement.published(parts.chain.final_tip[0])  # of what is final here since
-        above = [*(vertex for vertex, _ in page.vertices[1:]), None]
-        for (vertex, proof), reached, next_one in zip(page.vertices, states, above, strict=True):
+        steps = zip(page.vertices, states, strict=True)
+        for place, ((vertex, proof), reached) in enumerate(steps, 1):
             self.newest, self.state = vertex, reached
-            if next_one is None:
+            if place == len(states):
                 await self._measure()
             else:
-                self.history.told(next_one)
+                self.history.told(page.vertices[place][0])
             self.history.add(vertex, proof)
         await self._recall_sets()
         await self._tidy_work()

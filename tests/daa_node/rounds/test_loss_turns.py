@@ -141,6 +141,19 @@ def test_of_what_was_passed_over_the_sets_above_tell_the_loss(tmp_path: Path) ->
     played(copied(tmp_path), tmp_path / "laggard", play)
 
 
+def test_a_page_of_an_aborted_round_alone_has_no_loss_to_look_at(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        await trio.sleep(SETTLE_S)
+        await scene.be_level()
+        looks = len(scene.trainer.looked_at)
+        await scene.others.publish(await scene.others.make_round(abort=True))
+        await scene._catch_up.follow_on()
+        assert scene.runner.round == scene.others.round
+        assert len(scene.trainer.looked_at) == looks
+
+    played(copied(tmp_path), tmp_path / "laggard", play)
+
+
 def test_who_stays_behind_by_looking_follows_first_and_looks_later(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         looked_at = scene.trainer.looked_at
