@@ -11,6 +11,7 @@ log, audit, traces), or is made again whenever it does not fit (in work/ and tra
 blocks and certificates are named by their content: whatever has another form is no part of a chain.
 """
 
+import stat
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -180,7 +181,7 @@ def _files(directory: DataDirectory, pattern: str) -> Iterator[Path]:
 
 def _head(path: Path) -> bytes:
     try:
-        if path.is_file():  # at a pipe one would wait
+        if stat.S_ISREG(path.stat().st_mode):  # at a pipe one would wait
             with path.open("rb") as file:
                 return file.read(HEAD_BYTES)
     except (FileNotFoundError, PermissionError):
