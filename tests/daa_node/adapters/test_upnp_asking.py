@@ -135,6 +135,12 @@ class Asked:
         return [int(t["NewExternalPort"]) for action, t in self.said if action == "AddPortMapping"]
 
 
+@pytest.fixture(autouse=True)
+def at_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this host is within its home."""
+    monkeypatch.setattr(upnp_router, "hosts_for", lambda *_: [OWN])
+
+
 async def test_no_number_beyond_the_last_is_asked_for() -> None:
     everything = range(PORT_LAST + 1)
     for port, tried in [(PORT_LAST - 1, 2), (PORT_LAST, 1), (4001, OUTSIDE_PORTS_MAX)]:
@@ -162,10 +168,10 @@ async def test_a_router_that_has_gone_is_asked_for_nothing_until_one_is_found(
 ) -> None:
     asked = Asked()
     asked.is_gone = True
-    monkeypatch.setattr(upnp_router, "hosts_for", lambda *_: [])
     with pytest.raises(Unavailable, match="nobody there"):
         await asked.router.open_port(4001, 60)
     asked.said.clear()
+    monkeypatch.setattr(upnp_router, "hosts_for", lambda *_: [])
     await asked.router.close_port(4001)
     with pytest.raises(Unavailable, match="no router answers"):
         await asked.router.open_port(4001, 60)

@@ -115,7 +115,7 @@ def test_what_a_start_does_not_use_goes_and_what_it_uses_or_makes_stays(tmp_path
     cache = tmp_path / "cache"
 
     def take(name: str) -> Path:
-        return kept_or_made(cache, name, ".b", "try", lambda made: made.write_bytes(TEXT))[0]
+        return kept_or_made(cache, name, ".tokens", "try", lambda made: made.write_bytes(TEXT))[0]
 
     used, unused = take("used"), take("unused")
     for file in (used, unused):  # by a start of long ago, on a disk that notes no reading

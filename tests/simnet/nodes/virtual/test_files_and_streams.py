@@ -107,7 +107,7 @@ def test_what_is_deleted_with_its_note_stays_deleted_over_a_power_cut() -> None:
         for seed in range(20):
             disk = Disk(random.Random(seed))
             writer = _writer(disk)
-            names = ["manifests/aa", "chunks/bb", "chunks/cc"]
+            names = [f"manifests/{'aa' * 32}", f"chunks/{'bb' * 32}", f"chunks/{'cc' * 32}"]
             kinds = [name.split("/") for name in names]
             await writer.add([[writer.record(kind, name, b"x") for kind, name in kinds]])
             await writer.drop(names)
