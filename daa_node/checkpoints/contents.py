@@ -115,7 +115,7 @@ def read_contents(
     """Read and judge every listed vertex, block and certificate."""
     reader = _Reader(files, listing, problems)
     contents, limits = Contents(), facts.limits
-    for vertex in reader.each(VERTICES, VERTEX_BYTES_MAX, decode_vertex, _vertex_name):
+    for vertex in reader.each(VERTICES, VERTEX_BYTES_MAX, decode_vertex, vertex_name):
         contents.vertices[vertex.vertex_id] = vertex
     for block in reader.each(
         BLOCKS,
@@ -223,7 +223,7 @@ class _Reader:
                 yield found
 
 
-def _vertex_name(vertex: Vertex) -> str:
+def vertex_name(vertex: Vertex) -> str:
     return vertex.vertex_id.hex()
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from daa_consensus.bft.messages import Block
 from daa_consensus.errors import ConsensusError
 from daa_consensus.votes import Certificate
-from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
+from daa_dag.checkpoint import VERTEX_BYTES_MAX, decode_vertex
 from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import digest_of
@@ -20,6 +20,7 @@ from daa_node.checkpoints.contents import (
     certificate_name,
     certificate_of,
     judged_file,
+    vertex_name,
 )
 from daa_node.checkpoints.files import ChainReader
 from daa_node.checkpoints.layout import (
@@ -54,7 +55,7 @@ class Going:
             kind, _, rest = name.partition("/")
             match kind:
                 case _ if kind == VERTICES:
-                    self._thing(name, VERTEX_BYTES_MAX, decode_vertex, _vertex_name)
+                    self._thing(name, VERTEX_BYTES_MAX, decode_vertex, vertex_name)
                 case _ if kind == BLOCKS:
                     self._thing(name, self._facts.limits.block_bytes_max, self._block, _block_name)
                 case _ if kind == CERTIFICATES:
@@ -127,10 +128,6 @@ class Going:
             if digest_of(payload[at : at + manifest.sizes[index]]) != digest:
                 what = f"does not hash to its manifest in chunk {index}"
                 self.problems.append(Problem(what, name))
-
-
-def _vertex_name(vertex: Vertex) -> str:
-    return vertex.vertex_id.hex()
 
 
 def _block_name(block: Block) -> str:
