@@ -198,12 +198,13 @@ class Vertices:
 
     def not_replayed(self, start: int, pruned_below: int) -> Iterator[Step]:
         """All but the genesis vertex, and what holds above `start` or up to the other one."""
+        either = (start, pruned_below)
         return self._steps(
-            "WHERE place > 1 AND NOT (holds AND (height > ?1 OR height <= ?2)) AND NOT EXISTS "
+            "WHERE place > 1 AND NOT (holds AND (height > ? OR height <= ?)) AND NOT EXISTS "
             "(SELECT 1 FROM vertices AS other WHERE other.id = vertices.id AND other.holds AND "
-            "other.place > 1 AND (other.height > ?1 OR other.height <= ?2)) ORDER BY place",
-            start,
-            pruned_below,
+            "other.place > 1 AND (other.height > ? OR other.height <= ?)) ORDER BY place",
+            *either,
+            *either,
         )
 
     def floor(self) -> int:
