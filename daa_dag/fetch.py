@@ -235,25 +235,27 @@ class Fetch:
         standing = self._peers.get(peer)
         return standing is not None and bool(standing.owed)
 
-    def step(self, event: Event) -> list[Effect]:
-        if self.complete:
+    def step(self, *events: Event) -> list[Effect]:
+        """What is asked next is looked for once, however many things happened."""
+        if self.complete or not events:
             return []
         effects: list[Effect] = []
-        match event:
-            case PeerJoined(peer, have, spreads):
-                self._on_joined(peer, have, spreads)
-            case PeerGained(peer, have):
-                self._on_gained(peer, have)
-            case ChunkArrived(peer, index, payload):
-                effects = self._on_answer(peer, self._piece_of[index], payload)
-            case ChunkMissing(peer, index):
-                self._on_missing(peer, self._piece_of[index])
-            case PeerLagging(peer):
-                self._on_lagging(peer)
-            case PeerLeft(peer):
-                self._forget(peer)
-            case _:
-                assert_never(event)
+        for event in events:
+            match event:
+                case PeerJoined(peer, have, spreads):
+                    self._on_joined(peer, have, spreads)
+                case PeerGained(peer, have):
+                    self._on_gained(peer, have)
+                case ChunkArrived(peer, index, payload):
+                    effects += self._on_answer(peer, self._piece_of[index], payload)
+                case ChunkMissing(peer, index):
+                    self._on_missing(peer, self._piece_of[index])
+                case PeerLagging(peer):
+                    self._on_lagging(peer)
+                case PeerLeft(peer):
+                    self._forget(peer)
+                case _:
+                    assert_never(event)
         effects += [Complete()] if self.complete else self._next_asks()
         self._check_invariants()
         return effects
@@ -269,13 +271,15 @@ class Fetch:
         standing = self._peers.get(peer)
         if standing is None or standing.have is None:
             return
-        standing.cursor = 0
         if have is None:
             self._count(standing.have, -1)
-            standing.have = None
+            standing.have, standing.cursor = None, 0
             return
         count = len(self._piece_of)
         gained = {self._piece_of[index] for index in have if index < count} - standing.have
+        if not gained:
+            return
+        standing.cursor = 0
         standing.have |= gained
         self._count(gained, 1)
 

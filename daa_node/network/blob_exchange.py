@@ -433,7 +433,7 @@ class _Download:
             return
         assert self._writer is not None
         holds: list[Hold] = []
-        for effect in [effect for event in events for effect in self._fetch.step(event)]:
+        for effect in self._fetch.step(*events):
             match effect:
                 case Ask(peer, index):
                     self._sources[peer].ask(index)

@@ -85,6 +85,17 @@ def test_an_honest_peer_completes() -> None:
     assert effects[-1] == Complete()
 
 
+def test_what_is_asked_next_is_looked_for_when_all_that_happened_is_known() -> None:
+    """Each look goes through all chunks and peers: one after each of ten news would be ten."""
+    fetch = fetch_of()
+    some, rare = PeerJoined(ALICE, frozenset({0, 1})), PeerJoined(BOB, frozenset({1, 2}))
+    assert asks(fetch.step(some, rare)) == [Ask(ALICE, 0), Ask(ALICE, 1), Ask(BOB, 2)]
+    effects = fetch.step(*(honest(Ask(ALICE, index)) for index in (0, 1)), PeerJoined(MALLORY))
+    assert [hold.indices for hold in holds(effects)] == [(0,), (1,)]
+    assert asks(effects) == [Ask(MALLORY, index) for index in range(3, 9)]
+    assert fetch.step() == []
+
+
 def test_only_what_is_missing_is_asked_for() -> None:
     fetch = Fetch(MANIFEST, [3, 7])
     assert asks(fetch.step(PeerJoined(ALICE))) == [Ask(ALICE, 3), Ask(ALICE, 7)]
