@@ -422,10 +422,11 @@ def _introduce(
 
 
 def mask_of(indices: Iterable[int]) -> int:
-    mask = 0
-    for index in indices:
-        mask |= 1 << index
-    return mask
+    each = tuple(indices)
+    bits = bytearray(max(each, default=-1) // 8 + 1)
+    for index in each:  # or each would copy all those before it
+        bits[index // 8] |= 1 << index % 8
+    return int.from_bytes(bits, "little")
 
 
 def indices_of(mask: int) -> list[int]:
