@@ -310,7 +310,8 @@ class _Download:
                         self._gained_s = trio.current_time()
                     self._closed.add(node_id)
                     self._stall.note_offers(trio.current_time())
-                joined = PeerJoined(node_id, frozenset() if spreads else have, spreads)
+                there = None if have is None else frozenset(indices_of(have))
+                joined = PeerJoined(node_id, frozenset() if spreads else there, spreads)
                 await self._step([joined])
             case Told(_, shared):
                 self._sources[node_id].heard()
@@ -350,7 +351,8 @@ class _Download:
 
     def _events_of(self, node_id: NodeId, shared: Shared) -> list[Event]:
         """What a holder told us: what it offers, and who else has what."""
-        events: list[Event] = [PeerGained(node_id, frozenset(indices_of(shared.offered)))]
+        is_relay = node_id in self._relays
+        events = self._hearsay.gains(node_id, shared.offered, is_relay)
         for other, mask in shared.holders:
             events += self._events_of_part(other, mask)
         return events
@@ -359,9 +361,7 @@ class _Download:
         self._begin_relay(node_id, mask)
         if node_id not in self._relays:
             return []
-        # one that has left joins again, and knows what it has
-        have = frozenset(indices_of(mask))
-        return [PeerJoined(node_id, frozenset()), PeerGained(node_id, have)]
+        return self._hearsay.gains(node_id, mask, is_relay=True)
 
     def _begin_relay(self, node_id: NodeId, mask: int) -> None:
         """It has a part, or all of it by now: then it is asked as a holder, and without waiting."""

@@ -50,6 +50,7 @@ from daa_node.wire.blob_messages import (
     Request,
     Shared,
     ShareRequest,
+    check_bits,
     decode_request,
     encode_chunks,
     encode_found,
@@ -99,7 +100,7 @@ class _OpenBlob:
     manifest: Manifest
     encoded: bytes
     checked: set[int] = field(default_factory=set)  # chunks whose bytes we have hashed
-    have: frozenset[int] | None = None
+    have: int | None = None
     listed_s: float = float("-inf")
 
 
@@ -201,6 +202,7 @@ class BlobServer:
             if not self.may_show(*name):
                 raise _Refuse(Refusal.UNKNOWN)
             blob = await self._opened(*name)
+            check_bits(request.have, blob.manifest)
             if request.kind == SNAPSHOTS and await self._have(blob) is not None:
                 raise _Refuse(Refusal.UNKNOWN)
             shared = await self._spreading.answer(stream.node_id, request, blob.manifest)
@@ -426,8 +428,8 @@ class BlobServer:
         shelf = self._shelves.get(kind)
         return None if shelf is None else await shelf.blob_manifest(kind, root)
 
-    async def _have(self, blob: _OpenBlob) -> frozenset[int] | None:
-        """Which chunks of a snapshot are here; None for all of them."""
+    async def _have(self, blob: _OpenBlob) -> int | None:
+        """Mask of the chunks of a snapshot that are here; None for all of them."""
         assert self._snapshots is not None
         now_s = trio.current_time()
         if now_s - blob.listed_s > LISTED_FOR_S:
@@ -440,7 +442,7 @@ class BlobServer:
                 self._open.pop((SNAPSHOTS, blob.manifest.root), None)
                 raise _Refuse(Refusal.UNKNOWN)
             digests = blob.manifest.digests
-            here = frozenset(i for i, digest in enumerate(digests) if digest.hex() in names)
-            blob.have = None if len(here) == len(digests) else here
+            here = mask_of(i for i, digest in enumerate(digests) if digest.hex() in names)
+            blob.have = None if here.bit_count() == len(digests) else here
             blob.listed_s = now_s
         return blob.have

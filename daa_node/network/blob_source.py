@@ -35,6 +35,7 @@ from daa_node.wire.blob_messages import (
     Refused,
     Shared,
     ShareRequest,
+    check_bits,
     decode_answer,
     encode_request,
 )
@@ -60,7 +61,7 @@ SPREAD_BATCH_MAX = 4
 class Joined:
     source: Source
     manifest: Manifest | None
-    have: frozenset[int] | None
+    have: int | None  # mask of its chunks; None: all
     spreads: bool = False
 
 
@@ -129,6 +130,15 @@ class Download:
     def slow_s(self) -> float:
         """How long a session may take to open, and an answer to come."""
         return max(self.pool.opening_limit_s, self.patience.limit_s)
+
+    def checked(self, answer: Answer) -> Shared:
+        """What a source says to what we have. Raises PeerFault."""
+        if not isinstance(answer, Shared):
+            raise PeerFault("malformed", "no answer for what we have")
+        assert self.manifest is not None
+        for mask in (answer.offered, *(mask for _, mask in answer.holders)):
+            check_bits(mask, self.manifest)
+        return answer
 
     def spreads(self, manifest: Manifest) -> bool:
         """Whether chunks are passed on from one who fetches it to the next."""
@@ -304,11 +314,10 @@ class BlobSource:
         if isinstance(answer, Refused):
             raise _Declined(answer.reason)
         if not due.indices:
-            if not isinstance(answer, Shared):
-                raise PeerFault("malformed", "no answer for what we have")
-            self._note_share(answer)
+            shared = download.checked(answer)
+            self._note_share(shared)
             if not self._whole:
-                await download.post.send(Told(source, answer))
+                await download.post.send(Told(source, shared))
             return
         if not isinstance(answer, Chunks) or len(answer.payloads) != len(due.indices):
             lease.clean = False
@@ -350,6 +359,7 @@ class BlobSource:
         lease.clean = True
         known = manifest or download.manifest
         assert known is not None
+        check_bits(found.have or 0, known)
         return Joined(source, manifest, found.have, found.have is None and download.spreads(known))
 
     async def _receive_manifest(self, lease: Lease, found: Found) -> Manifest:

@@ -5,7 +5,9 @@ whole is gone, and where nothing comes for a while, all that are known are asked
 and again: what they have together may still be all of it.
 """
 
+from daa_dag.fetch import Event, PeerGained, PeerJoined
 from daa_dag.ids import NodeId
+from daa_dag.spread import indices_of
 
 LOOK_EVERY_S = 0.5  # a few bytes, and a bit a chunk
 
@@ -21,6 +23,20 @@ class Hearsay:
         self.tellers: set[NodeId] = set()  # that spread the blob, as far as we can talk to them
         # Masks: what those have that may have it whole by now. They say whether it is so first.
         self.named: dict[NodeId, int] = {}
+        self._known: dict[NodeId, int] = {}  # masks: what of each the machine has heard of
+
+    def gains(self, node_id: NodeId, mask: int, is_relay: bool) -> list[Event]:
+        """What of this is news: the same again and again costs us no more than its bytes.
+
+        A relay that has left joins again, and has what it is said to have then.
+        """
+        known = self._known.get(node_id)
+        fresh = mask & ~(known or 0)
+        self._known[node_id] = (known or 0) | mask
+        if known is not None and not fresh:
+            return []
+        gained = PeerGained(node_id, frozenset(indices_of(fresh)))
+        return [PeerJoined(node_id, frozenset()), gained] if is_relay else [gained]
 
     def heard_of(self, lost: NodeId, declined: set[NodeId]) -> list[tuple[NodeId, int]]:
         """Whom to ask in place of one that is lost, and what they are said to have.
@@ -29,6 +45,7 @@ class Hearsay:
         whoever has declined as well: it may fetch the blob, and nobody may have said so.
         """
         told = self.named.pop(lost, 0)
+        self._known.pop(lost, None)
         self._were_told |= lost in self.tellers
         self.tellers.discard(lost)
         if self._were_told and not self.tellers:

@@ -154,8 +154,7 @@ class RelaySource:
 
     async def _note_look(self, answer: Answer) -> None:
         """What it has. Whom else it names is for those that take it for a holder."""
-        if isinstance(answer, Shared):
-            told = Shared(answer.news, answer.offered, ())
+        if not isinstance(answer, Refused):
+            shared = self._download.checked(answer)
+            told = Shared(shared.news, shared.offered, ())
             await self._download.post.send(Told(self._source, told))
-        elif not isinstance(answer, Refused):
-            raise PeerFault("malformed", "no answer for what we have")

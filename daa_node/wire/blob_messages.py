@@ -26,7 +26,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from daa_dag import canonical
-from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, MANIFEST_BYTES_MAX
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, MANIFEST_BYTES_MAX, Manifest
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import DIGEST_BYTES, BlobRoot, NodeId
 from daa_dag.spread import ORPHANS_MAX, TOLD_MAX
@@ -93,9 +93,12 @@ Request = FindRequest | ChunksRequest | ShareRequest
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`following_bytes` of the manifest come in frames of their own. `have` None: all chunks."""
+    """`following_bytes` of the manifest come in frames of their own.
 
-    have: frozenset[int] | None
+    `have`: mask of the chunks that are here; None: all of them.
+    """
+
+    have: int | None
     manifest: bytes = b""  # its beginning
     following_bytes: int = 0
 
@@ -164,10 +167,8 @@ def encode_found(found: Found) -> bytes:
     have, follow = found.have, found.following_bytes
     if have is None:
         return _with_header(["found", follow, -1], found.manifest)
-    bitmap = bytearray(max(have, default=-1) // 8 + 1)
-    for index in have:
-        bitmap[index // 8] |= 1 << index % 8
-    return _with_header(["found", follow, len(bitmap)], bytes(bitmap), found.manifest)
+    bitmap = _bitmap(have)
+    return _with_header(["found", follow, len(bitmap)], bitmap, found.manifest)
 
 
 def encode_chunks(payloads: Sequence[bytes | memoryview | None]) -> bytes:
@@ -220,7 +221,7 @@ def decode_answer(frame: bytes) -> Answer:
             _check_number(bitmap_bytes, -1, min(len(body), BITMAP_BYTES_MAX))
             manifest = bytes(body[max(bitmap_bytes, 0) :])
             _check_number(following_bytes, 0, MANIFEST_BYTES_MAX - len(manifest))
-            have = None if bitmap_bytes < 0 else _bitmap_of(body[:bitmap_bytes])
+            have = None if bitmap_bytes < 0 else int.from_bytes(body[:bitmap_bytes], "little")
             return Found(have, manifest, following_bytes)
         case ["chunks", list() as sizes]:
             return Chunks(_split(body, sizes))
@@ -230,6 +231,15 @@ def decode_answer(frame: bytes) -> Answer:
             _check_empty(body)
             return Refused(Refusal(reason))
     raise PeerFault("malformed", "no answer has this form")
+
+
+def check_bits(mask: int, manifest: Manifest) -> None:
+    """Raises PeerFault "malformed" for chunks that the blob has not.
+
+    Whoever says what it has of a small blob with the bits of the largest has us count all of them.
+    """
+    if mask >> len(manifest.sizes):
+        raise PeerFault("malformed", f"bits behind the blob's {len(manifest.sizes)} chunks")
 
 
 def _with_header(header: list[canonical.Value], *body: bytes | memoryview) -> bytes:
@@ -296,12 +306,6 @@ def _shared(news: Any, offered_bytes: Any, named: list[Any], body: memoryview) -
 
 def _bitmap(mask: int) -> bytes:
     return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
-
-
-def _bitmap_of(body: memoryview) -> frozenset[int]:
-    return frozenset(
-        8 * at + bit for at, byte in enumerate(body) if byte for bit in range(8) if byte >> bit & 1
-    )
 
 
 def _check_empty(body: memoryview) -> None:

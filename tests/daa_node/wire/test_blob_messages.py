@@ -5,7 +5,7 @@ import pytest
 from daa_dag import canonical
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, MANIFEST_BYTES_MAX
 from daa_dag.ids import BlobRoot, NodeId
-from daa_dag.spread import ORPHANS_MAX, TOLD_MAX
+from daa_dag.spread import ORPHANS_MAX, TOLD_MAX, mask_of
 from daa_node.errors import PeerFault
 from daa_node.wire.blob_messages import (
     BITMAP_BYTES_MAX,
@@ -38,7 +38,7 @@ def test_messages_come_back_as_they_were() -> None:
     root = BlobRoot(b"r" * 32)
     for request in (FindRequest(KIND, root, True), ChunksRequest(KIND, root, (0, 5, 9))):
         assert decode_request(encode_request(request)) == request
-    for have in (None, frozenset[int](), frozenset({0, 9, 65_535})):
+    for have in (None, 0, mask_of([0, 9, 65_535])):
         for found in (Found(have), Found(have, b"whole"), Found(have, b"some", 7)):
             assert decode_answer(encode_found(found)) == found
     answer = decode_answer(encode_chunks([b"one", None, b""]))
@@ -50,7 +50,7 @@ def test_messages_come_back_as_they_were() -> None:
 def test_an_answer_in_pieces_says_how_much_is_to_come_and_a_lie_is_refused() -> None:
     whole = encode_chunks([bytes(CHUNK_BYTES_MAX), None, bytes(100_000)])
     assert missing_bytes(whole[:PIECE_BYTES]) == len(whole) - PIECE_BYTES
-    found = encode_found(Found(frozenset({CHUNKS_MAX - 1}), bytes(MANIFEST_BEGINNING_BYTES_MAX), 7))
+    found = encode_found(Found(1 << CHUNKS_MAX - 1, bytes(MANIFEST_BEGINNING_BYTES_MAX), 7))
     assert len(found) <= PIECE_BYTES
     for other in (whole, encode_chunks([bytes(100)]), found):
         assert missing_bytes(other) == 0
@@ -69,7 +69,7 @@ def test_what_is_found_is_bounded() -> None:
             decode_answer(len(header).to_bytes(2) + header + bytes(99))
     header = canonical.encode(["found", most - 89, 10])
     assert decode_answer(len(header).to_bytes(2) + header + bytes(99)) == Found(
-        frozenset(), bytes(89), most - 89
+        0, bytes(89), most - 89
     )
     header = canonical.encode(["found", 0, BITMAP_BYTES_MAX + 1])
     with pytest.raises(PeerFault, match="malformed"):
