@@ -58,6 +58,7 @@ NEIGHBOURS_MAX = 8
 INTRODUCED_MAX = 2  # in one answer, beside those: to who lacks what they have
 TOLD_MAX = NEIGHBOURS_MAX + INTRODUCED_MAX
 ORPHANS_MAX = 64  # named in one request
+FEW_TIMES = 8  # one in so many are few: of others the first OFFERS_MAX are found in some 256 looks
 # A chunk is out for as long as four slow ones, but at least for a second and at most for eight:
 # nobody's lies stretch it further. Nobody is late where most wait as long: on two cores that nine
 # nodes share, a second passes before anybody has anything, and half a blob would leave twice.
@@ -148,6 +149,36 @@ class _Fetcher:
             self.window = max(1, self.window - 1)
 
 
+class _Unoffered:
+    """Chunks that nobody was offered, in the order in which they will be."""
+
+    def __init__(self, order: Iterable[int]) -> None:
+        self._order = dict.fromkeys(order)
+        self.mask = mask_of(self._order)
+
+    def add(self, index: int) -> None:
+        """Behind all others."""
+        self._order[index] = None
+        self.mask |= 1 << index
+
+    def discard(self, index: int) -> None:
+        self._order.pop(index, None)
+        self.mask &= ~(1 << index)
+
+    def first(self, lacked: int, most: int) -> list[int]:
+        """The first of these that are here, `most` at most.
+
+        Whoever claims nearly all of a large blob has us look through nearly all for each that it
+        lacks: few are listed instead, whatever their order.
+        """
+        here = self.mask & lacked
+        if not here or not most:
+            return []
+        if FEW_TIMES * here.bit_count() < len(self._order):
+            return indices_of(here)[:most]
+        return list(islice((index for index in self._order if here >> index & 1), most))
+
+
 class Spread:
     """One blob of `chunk_count` chunks. Times are seconds of any clock."""
 
@@ -173,7 +204,7 @@ class Spread:
         self._asked_s = -inf  # when a fetcher last said something, or was sent something
         self._chunk_count = chunk_count
         self._all = (1 << chunk_count) - 1
-        self._unoffered = dict.fromkeys(sorted(range(chunk_count), key=shuffled(salt)))
+        self._unoffered = _Unoffered(sorted(range(chunk_count), key=shuffled(salt)))
         self._offered = 0  # mask: to anybody, ever
         self._brought = 0  # mask, of these: somebody else has them
         self._turns: dict[int, _Turn] = {}  # of what was offered
@@ -194,15 +225,16 @@ class Spread:
 
         `orphans`: chunks, rarest first, that it has no other way to.
         """
+        have &= self._all
         self._asked_s = now_s
         fetcher = self._fetchers.get(peer)
         if fetcher is None:
             fetcher, self._joined_s = self._welcome(peer), now_s
             fetcher.given = have  # it came before, from anybody
-        if have & self._all & ~(fetcher.given | self._anywhere | self._twins):
+        if have & ~(fetcher.given | self._anywhere | self._twins):
             self._shown.add(peer)
         self._anywhere |= have
-        self._note_held(fetcher, have & self._all, now_s)
+        self._note_held(fetcher, have, now_s)
         self._call_back(now_s)
         for index in self._choice(fetcher, orphans, now_s):
             if len(fetcher.out_s) >= fetcher.window:
@@ -256,7 +288,7 @@ class Spread:
             turn = self._turns[index] = _Turn(now_s, copies)
         turn.copies += 1
         if turn.copies >= turn.copies_max:
-            self._unoffered.pop(index, None)
+            self._unoffered.discard(index)
 
     def _note_held(self, fetcher: _Fetcher, have: int, now_s: float) -> None:
         gained = have & ~fetcher.held
@@ -279,7 +311,7 @@ class Spread:
             self._patience.took(wait_s)
             fetcher.note_wait(wait_s)
         for index in indices_of(gained & self._offered & ~self._brought):
-            self._unoffered.pop(index, None)
+            self._unoffered.discard(index)
         self._brought |= gained & self._offered
 
     def _call_back(self, now_s: float) -> None:
@@ -319,7 +351,7 @@ class Spread:
         for index in indices:
             fetcher.settle(index)
             if not self._brought >> index & 1 and not self._is_out(index):
-                self._unoffered[index] = None
+                self._unoffered.add(index)
                 self._turns[index].began_s = -inf  # over, however long patience is by then
 
     def _is_out(self, index: int) -> bool:
@@ -328,8 +360,7 @@ class Spread:
     def _choice(self, fetcher: _Fetcher, orphans: Iterable[int], now_s: float) -> Iterator[int]:
         """What it may be offered, best first."""
         mine = fetcher.held | mask_of(fetcher.out_s)
-        unoffered = (index for index in self._unoffered if not mine >> index & 1)
-        yield from list(islice(unoffered, self._room_of(fetcher, now_s)))
+        yield from self._unoffered.first(~mine, self._room_of(fetcher, now_s))
         limit_s, others = self._patience.limit_s, self._brought & ~fetcher.held
         strangers = [
             (node, fresh, other)
@@ -404,7 +435,7 @@ class Spread:
     def _check_invariants(self, fetcher: _Fetcher) -> None:
         assert len(fetcher.out_s) <= OFFERS_MAX
         assert len(fetcher.near) <= NEIGHBOURS_MAX
-        assert not any(self._brought >> index & 1 for index in islice(self._unoffered, OFFERS_MAX))
+        assert not self._brought & self._unoffered.mask
 
 
 def _introduce(
