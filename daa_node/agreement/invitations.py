@@ -344,8 +344,10 @@ class Invitations:
         self, issued: Issued, subject: NodeId, enrolment: Enrolment, peer_id: PeerId
     ) -> Refusal | None:
         """Note the use, then put it before everybody. Raises StorageFailed."""
-        await self._keep(self._book.with_use(issued, subject))
-        self._events.emit(INVITE_USED, invite=issued.name, node_id=subject)
+        noted = self._book.with_use(issued, subject)
+        if noted is not self._book:  # else whoever comes again keeps our disk busy, and our log
+            await self._keep(noted)
+            self._events.emit(INVITE_USED, invite=issued.name, node_id=subject)
         try:
             await self._desk.let_in(enrolment, peer_id)
         except (Unavailable, UserError) as failure:

@@ -63,6 +63,7 @@ class Desk:
         self.full = False
         self.busy: set[NodeId] = set()  # for whom no word is said now
         self.handlers: dict[str, Any] = {}
+        self.events = EventLog(lambda: 0)
         self.made = self.started()
 
     def started(self) -> Invitations:
@@ -85,7 +86,7 @@ class Desk:
             cast(BlobStore, self.disk.work),
             (self.outside, self.outside),
             lambda: self.addresses,
-            EventLog(lambda: 0),
+            self.events,
         )
         registry = cast(Requests, type("R", (), {"register": self.handlers.__setitem__})())
         nodes = {k.peer_id: k.node_id for k in KEYS}

@@ -20,6 +20,7 @@ from daa_node.agreement.invitations import (
 from daa_node.agreement.invite_book import Refusal
 from daa_node.errors import PeerFault, StorageFailed, UserError
 from daa_node.identity.keys import NodeKeys
+from daa_node.observability.events import INVITE_USED
 from tests.daa_node.agreement.invite_desk import (
     COMERS,
     KEYS,
@@ -173,6 +174,18 @@ async def test_a_use_is_on_disk_before_anything_is_offered() -> None:
     with pytest.raises(StorageFailed):
         await desk.bring(token, COMERS[0])
     assert not desk.offered
+
+
+async def test_who_comes_again_and_again_has_nothing_written() -> None:
+    """With an invite that leaked: each time was a sync of the book, and a line in the log."""
+    desk = Desk()
+    token = await desk.token()
+    assert await desk.bring(token, COMERS[0]) == WELCOME
+    desk.disk.refuses.add("invites")
+    for _ in range(3):
+        assert await desk.bring(token, COMERS[0]) == WELCOME
+    assert len(desk.offered) == 4
+    assert desk.events.counts[INVITE_USED] == 1
 
 
 async def test_a_use_that_the_disk_refuses_is_none() -> None:
