@@ -108,6 +108,11 @@ def _held_bytes(blobs: Iterable[_OpenBlob]) -> int:
     return OPEN_BYTES_A_CHUNK * sum(len(blob.manifest.sizes) for blob in blobs)
 
 
+def _among(names: Set[str], manifest: Manifest) -> int:
+    """Mask of the chunks whose records have one of these names."""
+    return mask_of(i for i, digest in enumerate(manifest.digests) if digest.hex() in names)
+
+
 class BlobServer:
     """`serve` is the handler of every inbound bulk session."""
 
@@ -146,6 +151,9 @@ class BlobServer:
         self._for_members = for_members
         self._snapshots = snapshots
         self._open: OrderedDict[tuple[str, BlobRoot], _OpenBlob] = OrderedDict()
+        self._chunks: Set[str] = frozenset()  # names of all that were here when we looked last
+        self._looked_s = float("-inf")
+        self._look = PromptLock()
         self._buffers: list[bytearray] = []  # for answers; one in use is in nobody's list
         self.damaged_chunks = 0  # found on our own disk while serving
         self.sent_bytes = 0
@@ -160,6 +168,8 @@ class BlobServer:
         turn = self._turns.of(stream.node_id)
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
+            if trio.current_time() - self._looked_s > LISTED_FOR_S:
+                self._chunks = frozenset()  # they may be a million
             if self._is_member(stream.node_id):
                 if isinstance(request, ShareRequest):  # a few bytes, for which nobody waits
                     await self._share(stream, request)
@@ -435,14 +445,29 @@ class BlobServer:
         if now_s - blob.listed_s > LISTED_FOR_S:
             try:
                 kept = await self._manifest(SNAPSHOTS, blob.manifest.root)
-                names = set(await self._snapshots.record_names(CHUNKS))
+                here = await self._listed(blob.manifest, now_s)
             except StorageFailed:
                 raise _Refuse(Refusal.DAMAGED) from None
             if kept is None:  # pruned since; others may have found out meanwhile
                 self._open.pop((SNAPSHOTS, blob.manifest.root), None)
                 raise _Refuse(Refusal.UNKNOWN)
-            digests = blob.manifest.digests
-            here = mask_of(i for i, digest in enumerate(digests) if digest.hex() in names)
-            blob.have = None if here.bit_count() == len(digests) else here
-            blob.listed_s = now_s
+            blob.have = None if here.bit_count() == len(blob.manifest.digests) else here
+            blob.listed_s = self._looked_s
         return blob.have
+
+    async def _listed(self, manifest: Manifest, since_s: float) -> int:
+        """Mask of the chunks that are here. Raises StorageFailed.
+
+        A look at the directory shows that of each state that is whole, so who asks for one after
+        the other, more than stay open, costs one look in LISTED_FOR_S. What has come since it is
+        seen by another look.
+        """
+        assert self._snapshots is not None
+        async with self._look:
+            now_s, count = trio.current_time(), len(manifest.digests)
+            is_old = now_s - self._looked_s > LISTED_FOR_S
+            here = 0 if is_old else _among(self._chunks, manifest)
+            if is_old or (here.bit_count() < count and self._looked_s < since_s):
+                self._chunks = frozenset(await self._snapshots.record_names(CHUNKS))
+                self._looked_s, here = now_s, _among(self._chunks, manifest)
+        return here

@@ -16,6 +16,7 @@ from daa_node.network.blob_server import (
     CHUNKS,
     LISTED_FOR_S,
     MANIFESTS,
+    OPEN_BLOBS_MAX,
     OPEN_BYTES_A_CHUNK,
     SNAPSHOTS,
     BlobServer,
@@ -318,3 +319,47 @@ async def test_who_waits_to_join_beside_its_sponsor_makes_no_link_look_thin(
         await trio.sleep(3600.0)
         assert server.upload.bytes_per_s == pytest.approx(honest)
         nursery.cancel_scope.cancel()
+
+
+class Listed(DiskBlobStore):
+    """Counts who looks through a directory."""
+
+    looks = 0
+
+    async def record_names(self, kind: str, packed: bool = True) -> list[str]:
+        self.looks += 1
+        return await super().record_names(kind, packed)
+
+
+async def test_who_asks_for_one_state_after_the_other_has_the_chunks_listed_once(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    """More than stay open here: each was a look through all that lies here, 20 ms of 20,000."""
+    store, roots = Listed(tmp_path), list[BlobRoot]()
+
+    async def publish(number: int) -> None:
+        payload = b"state %d" % number
+        manifest = manifest_of(payload, [3, len(payload) - 3])
+        for part, digest in zip((payload[:3], payload[3:]), manifest.digests, strict=True):
+            await store.put_record(CHUNKS, digest.hex(), part)
+        await store.put_record(MANIFESTS, manifest.root.hex(), manifest.encode())
+        roots.append(manifest.root)
+
+    for number in range(OPEN_BLOBS_MAX + 2):
+        await publish(number)
+    server = BlobServer({}, store, bool)
+
+    async def find_all() -> list[Answer]:
+        requests = [encode_request(FindRequest(SNAPSHOTS, root, False)) for root in roots]
+        return [decode_answer(frame) for frame in await converse(server, *requests)]
+
+    assert await find_all() == await find_all() == [Found(None)] * len(roots)
+    assert store.looks == 1
+    mock_clock.jump(1.0)
+    await publish(99)
+    assert await find_all() == [Found(None)] * len(roots)  # what is new is seen at once
+    assert store.looks == 2
+    mock_clock.jump(LISTED_FOR_S + 0.1)
+    await store.delete_record(CHUNKS, manifest_of(b"state 99", [3, 5]).digests[1].hex())
+    assert (await find_all())[-1] == Found(1)
+    assert store.looks == 3
