@@ -31,6 +31,7 @@ from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_dag.spread import mask_of
 from daa_node.errors import StorageFailed
 from daa_node.network.answering_turns import AnsweringTurns, in_turn, patiently
+from daa_node.network.chunk_looks import CHUNKS, LOOK_HOLDS_S, ChunkLooks
 from daa_node.network.link_limits import LinkLimits
 from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
@@ -62,15 +63,13 @@ from daa_node.wire.limits import FRAME_BYTES_MAX, KIB, MIB
 
 # The kind under which a snapshot's states are served chunk by chunk from records.
 SNAPSHOTS = "snapshots"
-CHUNKS, MANIFESTS = "chunks", "manifests"  # kinds of records in the store of snapshots
+MANIFESTS = "manifests"  # a kind of records in the store of snapshots, as CHUNKS
 OPEN_BLOBS_MAX = 32  # a round touches a few blobs a peer
 OPEN_BYTES_MAX = 96 * MIB  # of them all; two of the largest
 # A manifest, encoded and decoded, which chunks were hashed, and of a snapshot which are here.
 OPEN_BYTES_A_CHUNK = 320
 # Answers under construction at once in a busy round; more are made and dropped again.
 BUFFERS_KEPT_MAX = 4
-# How old our own answer to "which chunks do you have" may be: the listing reads a directory.
-LISTED_FOR_S = 5.0
 # What a stranger's request counts for, in the bytes of network/shares.py (16 KiB are 0.5 ms): a
 # manifest of thousands of chunks to decode, a directory to list; a chunk costs little but the link,
 # and so does a manifest that was decoded already: hundreds that look on ask for the same ones.
@@ -106,11 +105,6 @@ class _OpenBlob:
 
 def _held_bytes(blobs: Iterable[_OpenBlob]) -> int:
     return OPEN_BYTES_A_CHUNK * sum(len(blob.manifest.sizes) for blob in blobs)
-
-
-def _among(names: Set[str], manifest: Manifest) -> int:
-    """Mask of the chunks whose records have one of these names."""
-    return mask_of(i for i, digest in enumerate(manifest.digests) if digest.hex() in names)
 
 
 class BlobServer:
@@ -151,9 +145,7 @@ class BlobServer:
         self._for_members = for_members
         self._snapshots = snapshots
         self._open: OrderedDict[tuple[str, BlobRoot], _OpenBlob] = OrderedDict()
-        self._chunks: Set[str] = frozenset()  # names of all that were here when we looked last
-        self._looked_s = float("-inf")
-        self._look = PromptLock()
+        self._looks = None if snapshots is None else ChunkLooks(snapshots)
         self._buffers: list[bytearray] = []  # for answers; one in use is in nobody's list
         self.damaged_chunks = 0  # found on our own disk while serving
         self.sent_bytes = 0
@@ -168,8 +160,8 @@ class BlobServer:
         turn = self._turns.of(stream.node_id)
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
-            if trio.current_time() - self._looked_s > LISTED_FOR_S:
-                self._chunks = frozenset()  # they may be a million
+            if self._looks is not None:
+                self._looks.forget_stale()
             if self._is_member(stream.node_id):
                 if isinstance(request, ShareRequest):  # a few bytes, for which nobody waits
                     await self._share(stream, request)
@@ -440,34 +432,17 @@ class BlobServer:
 
     async def _have(self, blob: _OpenBlob) -> int | None:
         """Mask of the chunks of a snapshot that are here; None for all of them."""
-        assert self._snapshots is not None
+        assert self._looks is not None
         now_s = trio.current_time()
-        if now_s - blob.listed_s > LISTED_FOR_S:
+        if now_s - blob.listed_s > LOOK_HOLDS_S:
             try:
                 kept = await self._manifest(SNAPSHOTS, blob.manifest.root)
-                here = await self._listed(blob.manifest, now_s)
+                here = await self._looks.mask(blob.manifest, now_s)
             except StorageFailed:
                 raise _Refuse(Refusal.DAMAGED) from None
             if kept is None:  # pruned since; others may have found out meanwhile
                 self._open.pop((SNAPSHOTS, blob.manifest.root), None)
                 raise _Refuse(Refusal.UNKNOWN)
             blob.have = None if here.bit_count() == len(blob.manifest.digests) else here
-            blob.listed_s = self._looked_s
+            blob.listed_s = self._looks.looked_s
         return blob.have
-
-    async def _listed(self, manifest: Manifest, since_s: float) -> int:
-        """Mask of the chunks that are here. Raises StorageFailed.
-
-        A look at the directory shows that of each state that is whole, so who asks for one after
-        the other, more than stay open, costs one look in LISTED_FOR_S. What has come since it is
-        seen by another look.
-        """
-        assert self._snapshots is not None
-        async with self._look:
-            now_s, count = trio.current_time(), len(manifest.digests)
-            is_old = now_s - self._looked_s > LISTED_FOR_S
-            here = 0 if is_old else _among(self._chunks, manifest)
-            if is_old or (here.bit_count() < count and self._looked_s < since_s):
-                self._chunks = frozenset(await self._snapshots.record_names(CHUNKS))
-                self._looked_s, here = now_s, _among(self._chunks, manifest)
-        return here

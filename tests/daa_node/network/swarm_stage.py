@@ -12,7 +12,8 @@ from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.network.blob_exchange import BlobFetcher, Want
-from daa_node.network.blob_server import CHUNKS, MANIFESTS, SNAPSHOTS, BlobServer
+from daa_node.network.blob_server import MANIFESTS, SNAPSHOTS, BlobServer
+from daa_node.network.chunk_looks import CHUNKS
 from daa_node.network.link_limits import LinkLimits
 from daa_node.network.session_pool import Source
 from daa_node.network.spreading import Spreading, Swarm, UnderWay

@@ -19,7 +19,8 @@ from daa_node.network.blob_exchange import (
     PATIENCE_S,
     Want,
 )
-from daa_node.network.blob_server import CHUNKS, MANIFESTS, SNAPSHOTS, BlobServer
+from daa_node.network.blob_server import MANIFESTS, SNAPSHOTS, BlobServer
+from daa_node.network.chunk_looks import CHUNKS
 from daa_node.network.session_pool import BULK_ANSWER_TIMEOUT_S, SESSIONS_PER_SOURCE_MAX
 from daa_node.seams import BlobWriter, FrameStream
 from daa_node.wire.blob_messages import (

@@ -13,14 +13,13 @@ from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, StorageFailed
 from daa_node.network import blob_server
 from daa_node.network.blob_server import (
-    CHUNKS,
-    LISTED_FOR_S,
     MANIFESTS,
     OPEN_BLOBS_MAX,
     OPEN_BYTES_A_CHUNK,
     SNAPSHOTS,
     BlobServer,
 )
+from daa_node.network.chunk_looks import CHUNKS, LOOK_HOLDS_S
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import IDLE_TIMEOUT_S, FrameStream, PeerId
 from daa_node.wire.blob_messages import (
@@ -191,7 +190,7 @@ async def test_a_snapshot_pruned_while_it_is_served_is_soon_refused_as_unknown(
     (frame,) = await converse(server, request)
     assert decode_answer(frame) == Found(1)
     await store.delete_record(MANIFESTS, MANIFEST.root.hex())  # the chunk is another's too
-    mock_clock.jump(LISTED_FOR_S + 0.1)
+    mock_clock.jump(LOOK_HOLDS_S + 0.1)
     (frame,) = await converse(server, request)
     assert decode_answer(frame) == Refused(Refusal.UNKNOWN)
 
@@ -222,7 +221,7 @@ async def test_two_that_ask_at_once_for_a_pruned_snapshot_are_both_refused(
     request = encode_request(FindRequest(SNAPSHOTS, MANIFEST.root, False))
     (frame,) = await converse(server, request)
     await store.delete_record(MANIFESTS, MANIFEST.root.hex())
-    mock_clock.jump(LISTED_FOR_S + 0.1)
+    mock_clock.jump(LOOK_HOLDS_S + 0.1)
     guests = [Asker(name, request) for name in (b"a", b"b", b"c")]
     async with trio.open_nursery() as nursery:
         for guest in guests:
@@ -359,7 +358,7 @@ async def test_who_asks_for_one_state_after_the_other_has_the_chunks_listed_once
     await publish(99)
     assert await find_all() == [Found(None)] * len(roots)  # what is new is seen at once
     assert store.looks == 2
-    mock_clock.jump(LISTED_FOR_S + 0.1)
+    mock_clock.jump(LOOK_HOLDS_S + 0.1)
     await store.delete_record(CHUNKS, manifest_of(b"state 99", [3, 5]).digests[1].hex())
     assert (await find_all())[-1] == Found(1)
     assert store.looks == 3

@@ -1,0 +1,50 @@
+"""Which chunks of a snapshot lie here: one look at the directory for all who ask."""
+
+from collections.abc import Set
+
+import trio
+
+from daa_dag.chunking import Manifest
+from daa_dag.spread import mask_of
+from daa_node.prompt_lock import PromptLock
+from daa_node.seams import BlobStore
+
+CHUNKS = "chunks"  # a kind of records in the store of snapshots
+# How old our own answer to "which chunks do you have" may be: a look reads a directory.
+LOOK_HOLDS_S = 5.0
+
+
+class ChunkLooks:
+    """The names of all chunks that were here when we looked last, for LOOK_HOLDS_S."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+        self._names: Set[str] = frozenset()
+        self._lock = PromptLock()
+        self.looked_s = float("-inf")
+
+    def forget_stale(self) -> None:
+        """They may be a million."""
+        if self._is_stale():
+            self._names = frozenset()
+
+    async def mask(self, manifest: Manifest, since_s: float) -> int:
+        """Of the chunks that are here. Raises StorageFailed.
+
+        A look shows that of each state that is whole, so who asks for one after the other costs one
+        look in LOOK_HOLDS_S. What may have come before `since_s` is seen by another look.
+        """
+        async with self._lock:
+            here = 0 if self._is_stale() else self._among(manifest)
+            is_whole = here.bit_count() == len(manifest.digests)
+            if not is_whole and (self._is_stale() or self.looked_s < since_s):
+                self._names = frozenset(await self._store.record_names(CHUNKS))
+                self.looked_s = trio.current_time()
+                here = self._among(manifest)
+        return here
+
+    def _is_stale(self) -> bool:
+        return trio.current_time() - self.looked_s > LOOK_HOLDS_S
+
+    def _among(self, manifest: Manifest) -> int:
+        return mask_of(i for i, name in enumerate(manifest.digests) if name.hex() in self._names)
