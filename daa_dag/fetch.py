@@ -368,9 +368,13 @@ class Fetch:
         asks: list[Effect] = []
         self._sort_by_rarity()
         eager = [(p.rank(), peer) for peer, p in self._peers.items() if not p.lagging]
+        # Listed once: for each of a hundred peers anew, a look would be ten thousand steps.
+        lagging = [p for p in self._peers.values() if p.lagging]
+        not_spreading = [p for p in self._peers.values() if p.lagging or not p.spreads]
         for _, peer in sorted(eager):
             standing = self._peers[peer]
-            for pieces in (self._fresh(standing), self._hedges(peer)):
+            slower = not_spreading if standing.spreads else lagging
+            for pieces in (self._fresh(standing), self._hedges(peer, slower)):
                 for piece in pieces:
                     size_bytes = self._manifest.sizes[piece]
                     full = standing.owed_bytes + size_bytes > standing.window_bytes
@@ -397,14 +401,13 @@ class Fetch:
                 yield piece  # if it is not taken we are not resumed, and the cursor stays
             standing.cursor += 1
 
-    def _hedges(self, peer: NodeId) -> Iterator[int]:
-        """What lagging peers owe and this one has, once nothing else is left to ask it for.
+    def _hedges(self, peer: NodeId, slower: Iterable[_Standing]) -> Iterator[int]:
+        """What `slower` peers owe and this one has, once nothing else is left to ask it for.
 
         Of one that spreads the blob what any relay owes: it offers no more than its link takes, and
         what it offers in vain keeps it from offering others.
         """
         standing = self._peers[peer]
-        slower = [p for p in self._peers.values() if p.lagging or (standing.spreads > p.spreads)]
         for slow in slower:
             for piece in slow.owed:
                 askers = self._asked.get(piece, [peer])  # held by now: nobody needs it
