@@ -66,7 +66,9 @@ PATIENCE_S = 1.0
 # hold it: a session and an answer, six round trips, where one takes half a second. It waits behind
 # chunks, so it is as many times longer as they are; STAGGER_S waits for few bytes.
 LAST_CALL_S = 3.0
-SOURCES_MAX = 64  # of one blob, with those that holders name: each names eight
+# Of one blob, with those that holders name. Each member that we have a connection with has a place:
+# else a liar names those first that have nothing, and all comes from who has it whole.
+SOURCES_MAX = 256  # more than the members of two committees and their trainers
 
 
 @dataclass(frozen=True, slots=True)
