@@ -1,0 +1,56 @@
+"""Whom a fetch asks when nobody tells any more who has what, and how often."""
+
+import pytest
+
+from daa_dag.ids import NodeId
+from daa_node.network.hearsay import LOOK_EVERY_S, Hearsay
+
+ALICE, BOB, CAROL = (NodeId(name * 32) for name in (b"a", b"b", b"c"))
+SILENCE_S = 2 * LOOK_EVERY_S  # of one that tells, before others are asked
+
+
+def test_one_that_was_named_and_has_not_all_is_asked_once_for_what_it_is_said_to_have() -> None:
+    hearsay = Hearsay()
+    hearsay.tellers.add(ALICE)
+    hearsay.name(BOB, 0b01)
+    hearsay.name(BOB, 0b10)
+    hearsay.name(CAROL, 0b100)
+    assert hearsay.heard_of(CAROL, {BOB}) == []  # it has not said that it lacks some
+    assert hearsay.heard_of(BOB, {BOB, CAROL}) == [(BOB, 0b11)]
+    assert hearsay.heard_of(BOB, {BOB, CAROL}) == []
+
+
+def test_once_the_last_that_told_is_lost_all_who_have_it_not_whole_are_asked() -> None:
+    hearsay = Hearsay()
+    hearsay.tellers |= {ALICE, CAROL}
+    assert hearsay.heard_of(ALICE, {BOB}) == []
+    assert hearsay.heard_of(CAROL, {BOB}) == [(BOB, 0)]
+    hearsay.name(BOB, 0b1)
+    assert hearsay.heard_of(BOB, {BOB, CAROL}) == [(BOB, 0b1), (CAROL, 0)]
+    hearsay.tellers.add(ALICE)  # it is back
+    assert hearsay.heard_of(CAROL, {BOB, CAROL}) == []
+
+
+def test_where_nobody_ever_told_nobody_is_asked_in_place_of_one_that_is_lost() -> None:
+    assert Hearsay().heard_of(ALICE, {ALICE, BOB}) == []
+
+
+def test_one_that_spreads_a_blob_is_alone_and_two_are_not() -> None:
+    hearsay = Hearsay()
+    for node_id, is_alone in ((ALICE, True), (BOB, False)):
+        hearsay.tellers.add(node_id)
+        assert hearsay.is_alone is is_alone
+
+
+@pytest.mark.parametrize("slowness", [1.0, 3.0])
+def test_others_are_asked_where_nobody_tells_or_nothing_comes_and_not_all_the_time(
+    slowness: float,
+) -> None:
+    hearsay = Hearsay(slowness)
+    assert hearsay.is_look_due(0.0, 0.0)
+    assert not hearsay.is_look_due(0.99 * LOOK_EVERY_S * slowness, 0.0)
+    assert hearsay.is_look_due(LOOK_EVERY_S * slowness, 0.0)
+    hearsay.tellers.add(ALICE)
+    assert not hearsay.is_look_due(100.0, 0.99 * SILENCE_S * slowness)
+    assert hearsay.is_look_due(100.0, SILENCE_S * slowness)
+    assert not hearsay.is_look_due(100.0, SILENCE_S * slowness)
