@@ -119,7 +119,7 @@ class Supervisor:
         self._silence_s = silence_s
         self._daemon: trio.Process | None = None
         self._is_stopping = False
-        self._called = trio.Event()  # by a signal, since the newest wait began
+        self._called = trio.Event()  # by a signal, since the newest wait or start began
 
     async def run(self) -> int:
         """Our exit code, once the daemon has ended for good."""
@@ -148,6 +148,7 @@ class Supervisor:
     async def _live(self) -> Again | Ended:
         """One life of the daemon, and what comes after it."""
         started_s = time.monotonic()
+        self._called = trio.Event()
         async with AsyncExitStack() as held:
             signs = await self._listening(held)
             environment = unwatched(os.environ) if signs is None else signs.environment(os.environ)
@@ -165,6 +166,8 @@ class Supervisor:
                     nursery.start_soon(self._end_if_silent, daemon, signs)
                 if self._is_stopping:  # it was asked for while this one was being made
                     daemon.send_signal(signal.SIGTERM)
+                elif self._called.is_set():  # and it may have read its settings by then
+                    daemon.send_signal(signal.SIGHUP)
                 returncode = await daemon.wait()
                 nursery.cancel_scope.cancel()
         if daemon.stdin is not None:

@@ -5,9 +5,11 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.supervise import (
@@ -133,6 +135,28 @@ async def test_a_stop_reaches_the_daemon_and_starts_nothing_again(
     assert got.exists()
     assert codes == [7]
     assert len(told) == 1
+
+
+async def test_a_hangup_reaches_a_daemon_that_is_being_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs before we know that it does, and may have read its settings."""
+    got, ready = tmp_path / "got", tmp_path / "ready"
+    body = f"trap 'touch {got}; exit 0' HUP; touch {ready}; while true; do sleep 0.02; done"
+    supervisor = Supervisor(script(body), list[str]().append)
+    start = trio.lowlevel.open_process
+
+    async def start_late(*given: Any, **options: Any) -> trio.Process:
+        daemon = await start(*given, **options)
+        await until_there(ready)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await trio.testing.wait_all_tasks_blocked()
+        return daemon
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", start_late)
+    with trio.fail_after(WAIT_S):
+        assert await supervisor.run() == 0
+    assert got.exists()
 
 
 async def test_a_hangup_reaches_the_daemon_and_stops_nothing(tmp_path: Path) -> None:
