@@ -67,15 +67,20 @@ class SessionPool:
         self._came = came or _nothing
         self._answer_timeout_s = BULK_ANSWER_TIMEOUT_S * slowness
         self.waits = Waits(slowness)
-        self._openings = Patience()
+        # The newest of each: who draws out its own counts once, though it closes each session so
+        # that ours with it are opened again and again, and others' never.
+        self._openings_s = OrderedDict[NodeId, float]()
         # the node, since when, and answers that are still unread; oldest first
         self._idle: OrderedDict[FrameStream, tuple[NodeId, float, int]] = OrderedDict()
         self._turns: dict[NodeId, trio.Semaphore] = {}
 
     @property
     def opening_limit_s(self) -> float:
-        """How long a session may take to open, by how long others took."""
-        return self._openings.limit_s
+        """How long a session may take to open, by how long those with most took."""
+        openings = Patience()
+        if self._openings_s:
+            openings.took(sorted(self._openings_s.values())[(len(self._openings_s) - 1) // 2])
+        return openings.limit_s
 
     @asynccontextmanager
     async def lease(self, source: Source) -> AsyncIterator[Lease]:
@@ -111,11 +116,17 @@ class SessionPool:
             return self._leased(mine[-1], reused=True)
         began_s = trio.current_time()
         stream = await self._bulk.open(source.peer_id)
-        self._openings.took(trio.current_time() - began_s)
+        self._note_opening(source.node_id, trio.current_time() - began_s)
         if stream.node_id != source.node_id:
             await _close(stream)
             raise PeerFault("identity-mismatch", f"{source.peer_id} is another node")
         return self._leased(stream, reused=False)
+
+    def _note_opening(self, node_id: NodeId, took_s: float) -> None:
+        self._openings_s[node_id] = took_s
+        self._openings_s.move_to_end(node_id)
+        while len(self._openings_s) > IDLE_SESSIONS_MAX:
+            self._openings_s.popitem(last=False)
 
     def _leased(self, stream: FrameStream, reused: bool) -> Lease:
         return Lease(stream, reused, came=self._came, answer_timeout_s=self._answer_timeout_s)

@@ -5,18 +5,27 @@ from pathlib import Path
 import trio
 import trio.testing
 
+from daa_dag.spread import PATIENCE_S_MIN, PATIENCE_TIMES, WAITS_KEPT
 from daa_node.network.session_pool import (
     CLOSE_TIMEOUT_S,
     IDLE_REUSE_S,
     SESSIONS_PER_SOURCE_MAX,
     SessionPool,
 )
-from daa_node.seams import FrameStream
+from daa_node.seams import FrameStream, PeerId
 from tests.daa_node.network.bulk_stage import (
     MemoryBulk,
     scripted,
     truth,
 )
+
+
+class DrawnOut(MemoryBulk):
+    """A session with a liar takes long to open."""
+
+    async def open(self, peer_id: PeerId) -> FrameStream:
+        await trio.sleep(3.0 if peer_id == "liar" else 0.01)
+        return await super().open(peer_id)
 
 
 async def test_a_peer_is_held_to_a_few_sessions_and_the_rest_wait(tmp_path: Path) -> None:
@@ -38,6 +47,37 @@ async def test_a_peer_is_held_to_a_few_sessions_and_the_rest_wait(tmp_path: Path
         assert len(bulk.opened) == most == SESSIONS_PER_SOURCE_MAX
         assert not pool._turns
         await pool.aclose()
+
+
+async def test_who_draws_out_each_session_that_it_lets_be_opened_stretches_nobody_s_patience(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It closes each: ours with others stay, so of the newest openings most would be with it.
+
+    Then it lets none be opened, and who believes that it has a chunk waits eight seconds for it.
+    """
+    async with trio.open_nursery() as nursery:
+        bulk = DrawnOut(nursery)
+        sources = [bulk.add(name, scripted(truth)) for name in ("alice", "bob", "liar")]
+        pool = SessionPool(bulk)
+        for source in [*sources, *sources[2:] * WAITS_KEPT]:
+            async with pool.lease(source) as lease:
+                lease.clean = source is not sources[2]
+        assert pool.opening_limit_s == PATIENCE_S_MIN
+        await pool.aclose()
+
+
+async def test_where_sessions_with_most_take_long_to_open_any_may() -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        pool = SessionPool(bulk)
+        assert pool.opening_limit_s == PATIENCE_S_MIN
+        for name, took_s in (("alice", 0.1), ("bob", 1.0), ("carol", 1.5)):
+            pool._note_opening(bulk.add(name, scripted(truth)).node_id, took_s)
+        assert pool.opening_limit_s == PATIENCE_TIMES * 1.0
+        for name in ("dave", "eve"):
+            pool._note_opening(bulk.add(name, scripted(truth)).node_id, 9.0)
+        assert pool.opening_limit_s == PATIENCE_TIMES * 1.5
 
 
 async def test_an_old_idle_session_is_not_trusted(
