@@ -70,17 +70,11 @@ class SessionPool:
         # The newest of each: who draws out its own counts once, though it closes each session so
         # that ours with it are opened again and again, and others' never.
         self._openings_s = OrderedDict[NodeId, float]()
+        # How long a session may take to open, by how long those with most took.
+        self.opening_limit_s = Patience().limit_s
         # the node, since when, and answers that are still unread; oldest first
         self._idle: OrderedDict[FrameStream, tuple[NodeId, float, int]] = OrderedDict()
         self._turns: dict[NodeId, trio.Semaphore] = {}
-
-    @property
-    def opening_limit_s(self) -> float:
-        """How long a session may take to open, by how long those with most took."""
-        openings = Patience()
-        if self._openings_s:
-            openings.took(sorted(self._openings_s.values())[(len(self._openings_s) - 1) // 2])
-        return openings.limit_s
 
     @asynccontextmanager
     async def lease(self, source: Source) -> AsyncIterator[Lease]:
@@ -127,6 +121,9 @@ class SessionPool:
         self._openings_s.move_to_end(node_id)
         while len(self._openings_s) > IDLE_SESSIONS_MAX:
             self._openings_s.popitem(last=False)
+        patience = Patience()
+        patience.took(sorted(self._openings_s.values())[(len(self._openings_s) - 1) // 2])
+        self.opening_limit_s = patience.limit_s
 
     def _leased(self, stream: FrameStream, reused: bool) -> Lease:
         return Lease(stream, reused, came=self._came, answer_timeout_s=self._answer_timeout_s)
