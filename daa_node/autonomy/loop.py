@@ -202,7 +202,9 @@ class AutonomyLoop:
             shunned = collection.shunned - eligible
             # Said once, it is so for the round: nobody has others wait by taking it back.
             never.update(self._monitor.who_never_train(planned))
-            absent = given_up - collection.authors()
+            # An offer is cheap: whose were late or in vain lately has none wait by one more.
+            offers = {node for node in collection.authors() if not self._monitor.is_last(node)}
+            absent = given_up - offers
             expected = who_is_expected(planned, never | absent, eligible, are_enough)
             low = {node for node in expected if self._monitor.is_last(node)}
             gathering = Gathering(
