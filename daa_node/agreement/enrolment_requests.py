@@ -49,6 +49,9 @@ from daa_node.seams import PeerId
 
 REQUEST = "enrolment"  # the request's name
 EXPIRY_ROUNDS = EXPIRY_ROUNDS_MAX * 3 // 4  # others may stand a few rounds behind or ahead
+# Of a word for a trainer: the next sets take it. As long as it lasts, whoever leads may bring it
+# again, once the trainer was made to go: the roll remembers no words.
+WORD_ROUNDS = EXPIRY_ROUNDS // 4
 RENEWED_AT = EXPIRY_ROUNDS // 2  # rounds left of an enrolment that waits for somebody's word
 # Between two looks whether to enroll: a round takes seconds at least. What was said is said again
 # more seldom: a connection ends now and then, and with it what lay there.
@@ -159,7 +162,7 @@ class EnrolmentRequests:
                 f"{PAIRS_A_SET_MAX} others that this node vouches for wait for the next set: try "
                 f"{short} again in a round"
             )
-        word = await self._signed(Vouch(self._me, asked.request.id))
+        word = await self._signed(Vouch(self._me, asked.request.id), WORD_ROUNDS)
         for each in (asked, word):
             self._check(each)
             if not self._agreement.ask(each):
@@ -277,8 +280,8 @@ class EnrolmentRequests:
         except (BadMessage, PeerFault) as fault:
             raise UserError(f"the others would refuse this: {fault}") from None
 
-    async def _signed(self, action: TrainerAction) -> Enrolment:
-        request = TrainerRequest(action, self.validators.now.roll.round + EXPIRY_ROUNDS)
+    async def _signed(self, action: TrainerAction, rounds: int = EXPIRY_ROUNDS) -> Enrolment:
+        request = TrainerRequest(action, self.validators.now.roll.round + rounds)
         try:
             signed = await self._signer.sign(request.statement(self.validators.chain_id))
         except Refused as refusal:

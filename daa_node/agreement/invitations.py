@@ -29,7 +29,11 @@ from daa_consensus.roll import Admission, Roll
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import ChainId, NodeId
-from daa_node.agreement.enrolment_requests import EXPIRY_ROUNDS, EnrolmentRequests
+from daa_node.agreement.enrolment_requests import (
+    EXPIRY_ROUNDS,
+    WORD_ROUNDS,
+    EnrolmentRequests,
+)
 from daa_node.agreement.invite_book import (
     INVITES_MAX,
     USES_MAX,
@@ -178,7 +182,7 @@ class Invitations:
                 if not is_known and taken < roll.rules.per_voucher:
                     with suppress(Unavailable, UserError):  # it has not enrolled here since
                         await self._desk.vouch(name)
-                        self._promised[name] = enrolment_until(self._desk.next_round())
+                        self._promised[name] = word_until(self._desk.next_round())
                         taken += 1
 
     def by_command(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
@@ -354,7 +358,7 @@ class Invitations:
             self._events.emit(INVITE_HELD_UP, node_id=subject, why=str(failure))
             return Refusal.NOT_NOW
         # no longer than our word counts, however far ahead the joiner's own request expires
-        lapses = enrolment_until(self._desk.next_round())
+        lapses = word_until(self._desk.next_round())
         self._promised[subject] = min(enrolment.request.expires_round, lapses)
         return None
 
@@ -411,3 +415,8 @@ def decode_answer(payload: bytes) -> Prospect | Refusal:
 def enrolment_until(next_round: int) -> int:
     """The last round in whose set a joiner's Enroll may stand."""
     return next_round - 1 + EXPIRY_ROUNDS
+
+
+def word_until(next_round: int) -> int:
+    """The last round in whose set our word for a joiner may stand, said now."""
+    return next_round - 1 + WORD_ROUNDS

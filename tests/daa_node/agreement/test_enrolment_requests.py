@@ -25,6 +25,7 @@ from daa_node.agreement.enrolment_requests import (
     RENEWED_AT,
     REQUEST,
     RESEND_S,
+    WORD_ROUNDS,
     EnrolmentRequests,
 )
 from daa_node.agreement.invitations import desk_of
@@ -242,6 +243,20 @@ async def test_nobody_hears_of_a_retirement_before_the_disk_has_it() -> None:
         await trainer.requests.retire(TRAINER.node_id)
     assert not trainer.held.brought_by(TRAINER.node_id)
     assert not trainer.told
+
+
+async def test_the_word_for_who_was_made_to_go_is_soon_no_good_to_who_brings_it_again() -> None:
+    """Whoever leads may: it stood in a set once, and the roll does not remember it."""
+    member, made = Desk(MEMBERS[0]), await enrolled()
+    member.requests.offer(made, TRAINER.peer_id)
+    word = await member.requests.vouch(TRAINER.node_id)
+    decided(member.validators, 1, made, word)
+    decided(member.validators, 2, await member.requests.retire(TRAINER.node_id))
+    for round_number in range(3, WORD_ROUNDS + 1):
+        decided(member.validators, round_number)
+    assert made.request.expires_round > word.request.expires_round
+    decided(member.validators, WORD_ROUNDS + 1, made, word)
+    assert member.validators.now.roll.entry_of(TRAINER.node_id) is None
 
 
 async def test_in_an_open_network_a_member_brings_whoever_asks() -> None:
