@@ -119,7 +119,9 @@ class Site:
         """Tells the others their shares; ours."""
         first, *others = shares_of(batch, self.ranks)
         for follower, share in zip(self._followers, others, strict=True):
-            follower.tell({**message, **said_share(share)})
+            for piece in said_share(share):
+                follower.tell({"verb": "share", **piece})
+            follower.tell(message)
         return first
 
 

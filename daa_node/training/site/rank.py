@@ -1,6 +1,6 @@
 """One process of a site: what all do, and the life of one that follows.
 
-    start --> ready | refused --> join --> joined --> begin, step, gather, load, loss ... until EOF
+    start --> ready | refused --> join --> joined --> load, store, (share ... step | loss) until EOF
 
 The first rank is the worker itself, which the daemon speaks with; the others are its children, do
 what it says over a socket pair each, and see neither data files nor the daemon. They meet in a file
@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from daa_node.errors import TrainerFailed, UserError
 from daa_node.tensors import Float32Array
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import choose_device, loss_of, multiply_in_full
-from daa_node.training.datasets.examples import Batch
+from daa_node.training.datasets.examples import AnyArray, Batch
 from daa_node.training.messages import RECEIVE_BYTES, Message, Unpacker, pack
 from daa_node.training.module_source import ModuleAccess
 from daa_node.training.parent_death import die_with
@@ -37,6 +37,8 @@ LOOPBACK = "lo"
 # Two halves of one step take about as long; who is behind by this is suspended or hung.
 TOGETHER_S = 120.0
 FAULTS = (TrainerFailed, OSError, ValueError, RuntimeError, MemoryError, TypeError)
+# Of a share in one message: examples may be large pictures, and a message has its limit.
+PIECE_BYTES = 2**20
 WHY_CHARS_MAX = 900  # the daemon shows the worker's last thousand
 
 
@@ -75,19 +77,31 @@ def map_board(descriptor: int, parameter_count: int) -> Float32Array:
     return np.frombuffer(board, np.float32).reshape(3, parameter_count)
 
 
-def said_share(share: Share) -> Message:
-    """As a message."""
+def said_share(share: Share) -> list[Message]:
+    """As messages: some of its examples each, and its weight with the last ones."""
     arrays = share.batch.inputs, share.batch.targets
-    said = [[array.dtype.str, list(array.shape), array.tobytes()] for array in arrays]
-    return {"arrays": said, "weight": share.weight}
+    count = len(share.batch.inputs)
+    each = max(1, PIECE_BYTES * count // max(1, sum(array.nbytes for array in arrays)))
+    pieces: list[Message] = [
+        {"arrays": [_said_rows(array[start : start + each]) for array in arrays]}
+        for start in range(0, count, each)
+    ]
+    pieces[-1]["weight"] = share.weight
+    return pieces
 
 
-def heard_share(message: Message) -> Share:
-    inputs, targets = (
-        np.frombuffer(bytearray(held), dtype).reshape(shape)
-        for dtype, shape, held in message["arrays"]
-    )
-    return Share(Batch(inputs, targets), message["weight"])
+def _said_rows(rows: AnyArray) -> list[Any]:
+    return [rows.dtype.str, list(rows.shape), rows.tobytes()]
+
+
+def heard_share(pieces: Sequence[Message]) -> Share:
+    parts = zip(*(piece["arrays"] for piece in pieces), strict=True)
+    inputs, targets = (np.concatenate([_heard_rows(*rows) for rows in part]) for part in parts)
+    return Share(Batch(inputs, targets), pieces[-1]["weight"])
+
+
+def _heard_rows(dtype: str, shape: list[int], held: bytes) -> AnyArray:
+    return np.frombuffer(held, dtype).reshape(shape)
 
 
 class _Follower:
@@ -105,6 +119,7 @@ class _Follower:
         self._loss = loss_of(self._job.model, self._job.seed, ModuleAccess.of(config))
         check_frozen(self._loss)
         self._shards: Shards | None = None
+        self._pieces: list[Message] = []  # of the next share, as far as it is here
 
     def join(self) -> None:
         start, model = self._start, self._job.model
@@ -121,15 +136,23 @@ class _Follower:
                 shards.load(message["adam_steps"])
             case "store":
                 shards.store()
+            case "share":
+                self._pieces.append(message)
+                return None
             case "step":
-                shards.step(heard_share(message), message["lr"])
+                shards.step(self._share(), message["lr"])
                 return None
             case "loss":
-                shards.loss(heard_share(message))
+                shards.loss(self._share())
                 return None
             case verb:
                 raise TrainerFailed(f"no verb {verb!r}")
         return {"done": message["verb"]}
+
+    def _share(self) -> Share:
+        """For one verb, which it came before."""
+        pieces, self._pieces = self._pieces, []
+        return heard_share(pieces)
 
 
 def main() -> None:

@@ -154,12 +154,18 @@ def test_a_site_begins_with_its_optimisers_moments_and_gives_them_back() -> None
     assert shards.loaded[1:] == [([[8, 9], [4, 5], [6, 7]], None)]
 
 
-def test_a_share_is_heard_as_it_was_said() -> None:
-    share = heard_share(said_share(Share(BATCH, 0.25)))
+@pytest.mark.parametrize(("piece_bytes", "pieces"), [(40, 1), (39, 2), (1, 2)])
+def test_a_share_is_heard_as_it_was_said(
+    monkeypatch: pytest.MonkeyPatch, piece_bytes: int, pieces: int
+) -> None:
+    monkeypatch.setattr("daa_node.training.site.rank.PIECE_BYTES", piece_bytes)
+    said = said_share(Share(BATCH, 0.25))
+    assert len(said) == pieces
+    share = heard_share(said)
     assert share.weight == 0.25
-    for said, heard in ((BATCH.inputs, share.batch.inputs), (BATCH.targets, share.batch.targets)):
-        assert heard.dtype == said.dtype
-        assert heard.tolist() == said.tolist()
+    for was, heard in ((BATCH.inputs, share.batch.inputs), (BATCH.targets, share.batch.targets)):
+        assert heard.dtype == was.dtype
+        assert heard.tolist() == was.tolist()
         assert heard.flags.writeable  # torch warns of what is not
 
 

@@ -89,6 +89,10 @@ JOBS = {
         seed=5,
     ),
 }
+# what each of two processes gets of a step is more than is said in one message
+JOBS["large batch"] = JOBS["mlp"].model_copy(
+    update={"inner": INNER.model_copy(update={"batch_size": 10_001})}
+)
 
 
 def own_module(directory: Path, first: str = "") -> tuple[TrainingJob, TrainerConfig]:
@@ -147,7 +151,7 @@ def orders() -> list[TrainOrder]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["byte_gpt", "mlp", "module"])
+@pytest.mark.parametrize("kind", ["byte_gpt", "mlp", "large batch", "module"])
 def test_what_a_site_seals_is_what_one_device_replays(tmp_path: Path, kind: str) -> None:
     job, config = own_module(tmp_path / "code") if kind == "module" else (JOBS[kind], SITE)
     alone = open_core(
