@@ -11,6 +11,7 @@ the oldest follower of the log. Scripts that are stuck never keep their owner ou
 
 import json
 import os
+import shlex
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from typing import Any
 
 import trio
 
+from daa_node.adapters import daemon_lock
 from daa_node.adapters.descriptors import Shortage
 from daa_node.errors import NodeError, UserError
 from daa_node.observability.events import COMMAND_FAILED, EventLog, as_line
@@ -242,10 +244,7 @@ def _connected(path: Path, timeout_s: float | None) -> Iterator[socket.socket]:
                 connection.connect(name)
             yield connection
         except (FileNotFoundError, ConnectionRefusedError):
-            raise UserError(
-                f"no daemon is running in {directory} (start one: daa-node run --dir {directory})",
-                exit_code=1,
-            ) from None
+            raise UserError(_unanswered(directory), exit_code=1) from None
         except PermissionError:
             raise UserError(f"{path} belongs to another user", exit_code=1) from None
         except BlockingIOError:  # its queue of newcomers is full, and it takes none out
@@ -260,6 +259,19 @@ def _connected(path: Path, timeout_s: float | None) -> Iterator[socket.socket]:
             raise UserError(
                 f"the daemon in {directory} did not answer in {timeout_s:.0f} s", exit_code=1
             ) from None
+
+
+def _unanswered(directory: Path) -> str:
+    """Why nobody listens at its socket."""
+    with suppress(OSError):
+        holder = daemon_lock.holder(directory / daemon_lock.NAME)
+        if holder is not None:
+            return (
+                f"the daemon in {directory} (pid {holder}) answers nobody yet: it is starting, or "
+                "it ends; try again in some seconds"
+            )
+    named = shlex.quote(str(directory))
+    return f"no daemon is running in {directory} (start one: daa-node run --dir {named})"
 
 
 def _received_lines(

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from daa_node.adapters import daemon_lock
 from daa_node.adapters.durable_files import sync
 from daa_node.errors import NodeError, StorageFailed, UserError
 
@@ -50,7 +51,7 @@ class DataDirectory:
         self.genesis = root / "genesis.json"
         self.weights = root / "weights.safetensors"
         self.keys = root / "keys"
-        self.lock = root / "node.lock"
+        self.lock = root / daemon_lock.NAME
         self.control = root / "control.sock"
         self.events = root / "events.jsonl"
         self.traces = root / "traces.jsonl"
@@ -232,7 +233,7 @@ class DataDirectory:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise self.in_use(_pid_in(descriptor)) from None
+                raise self.in_use(daemon_lock.pid_in(descriptor)) from None
             try:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -249,19 +250,9 @@ class DataDirectory:
         Raises StorageFailed.
         """
         try:
-            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
+            return daemon_lock.holder(self.lock)
         except OSError as failure:
             raise StorageFailed(f"cannot open {self.lock}: {failure.strerror}") from failure
-        try:
-            # Nobody tells who holds such a lock: it is taken, and given back with the descriptor.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _pid_in(descriptor)
-        finally:
-            os.close(descriptor)
-        return None
 
     def in_use(self, pid: str) -> UserError:
         """For a second daemon."""
@@ -286,10 +277,6 @@ class DataDirectory:
             yield
         finally:
             os.close(descriptor)
-
-
-def _pid_in(descriptor: int) -> str:
-    return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
 
 
 def _move(source: Path, target: Path) -> None:

@@ -1,6 +1,7 @@
 """The operator's door: real sockets, wrong requests, stalled and too many clients."""
 
 import json
+import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -20,6 +21,7 @@ from daa_node.adapters.control_socket import (
     ask,
     follow,
 )
+from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
 from daa_node.observability.events import DECISION, EventLog
 
@@ -230,6 +232,20 @@ async def test_the_socket_of_a_killed_daemon_is_replaced(tmp_path: Path) -> None
 def test_without_a_daemon_the_message_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"start one: daa-node run --dir {tmp_path}"):
         ask(tmp_path / "control.sock", "status")
+
+
+def test_a_daemon_that_starts_is_not_told_to_be_started(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path).locked(), pytest.raises(UserError) as caught:
+        ask(tmp_path / "control.sock", "status")
+    assert f"(pid {os.getpid()}) answers nobody yet" in str(caught.value)
+    assert caught.value.exit_code == 1
+    with pytest.raises(UserError, match="no daemon is running in"):
+        ask(tmp_path / "control.sock", "status")
+
+
+def test_what_is_said_to_start_a_daemon_can_be_pasted(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="start one: daa-node run --dir '.*/a b'"):
+        ask(tmp_path / "a b" / "control.sock", "status")
 
 
 def test_a_daemon_that_takes_nobody_in_is_told_to_hang(tmp_path: Path) -> None:
