@@ -1,6 +1,7 @@
 """Certified vertices from another directory of the same chain. Needs no daemon, here or there."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -15,7 +16,7 @@ from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.intake import Intake, carry_out, plan_intake
 from daa_node.checkpoints.layout import BLOCKS
 from daa_node.cli import local, report
-from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.data_directory import NAME_CHARACTERS, DataDirectory
 from daa_node.errors import StorageFailed, UserError
 from daa_node.genesis import chain_facts
 from daa_node.packs.format import PACKS
@@ -31,6 +32,7 @@ def take_in(root: Path, source: Path, as_json: bool) -> None:
         raise UserError(f"{source} is no directory: name a node's, or the chain/ in one")
     if not any(os.path.isdir(there / kind) for kind in (BLOCKS, PACKS)):
         raise UserError(f"{source} holds no chain: name a node's directory, or the chain/ in one")
+    _check_network(there, directory, made.chain_id.hex())
     with directory.locked():
         directory.take_up(made.chain_id.hex())
         if directory.chain.is_dir() and there.samefile(directory.chain):
@@ -43,6 +45,21 @@ def take_in(root: Path, source: Path, as_json: bool) -> None:
             except StorageFailed as failure:
                 raise StorageFailed(f"nothing was taken: {failure}") from failure
     _tell(intake, as_json)
+
+
+def _check_network(there: Path, directory: DataDirectory, chain: str) -> None:
+    """Raises UserError where the node that has the other chain says that it is of another one.
+
+    What says nothing is found out by its blocks.
+    """
+    with suppress(OSError, UnicodeDecodeError):
+        other = (there.parent / directory.network.name).read_text().strip()
+        if other != chain:
+            raise UserError(
+                f"nothing was taken: {there} is of chain {other[:NAME_CHARACTERS]}, and "
+                f"{directory.root} of another one, {chain[:NAME_CHARACTERS]}: name a directory of "
+                "the same network"
+            )
 
 
 async def _carry_out(intake: Intake, directory: DataDirectory) -> None:

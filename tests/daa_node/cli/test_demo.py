@@ -256,7 +256,11 @@ def test_a_new_node_takes_the_past_from_another_directory(
     assert trio.run(why_no_votes, node, chain_id) is None  # a chain without votes looks like a loss
     assert command(*words).out == "nothing new is there: height 3 is here already\n"
     wrong = (node, "own chain"), ("none", "is no directory"), ("x" * 300, "is no directory")
-    for source, says in (*wrong, (tmp_path, "holds no chain")):
+    foreign = tmp_path / "foreign"
+    (foreign / "chain" / "blocks").mkdir(parents=True)
+    (foreign / "network").write_text("ab" * 32 + "\n")
+    others = ((tmp_path, "holds no chain"), (foreign, f"of chain {'ab' * 8}, and"))
+    for source, says in (*wrong, *others, (foreign / "chain", f"of chain {'ab' * 8}, and")):
         done = command("checkpoint", "import", source, "--dir", node)
         assert (done.code, says in done.err) == (2, True)
     with DataDirectory(node).locked():
