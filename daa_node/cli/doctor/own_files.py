@@ -22,6 +22,15 @@ async def look_at_directory(scene: Scene) -> list[Finding]:
     fault = scene.faults.get("directory")
     if fault is not None:
         return [wrong("directory", fault)]
+    if os.statvfs(root).f_flag & os.ST_RDONLY:
+        return [
+            wrong(
+                "directory",
+                f"cannot write in {root}: its file system is mounted read-only",
+                "Mount it to be written to, and look why it is not: a failing disk is mounted so "
+                "(`dmesg`)",
+            )
+        ]
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         owner = root.stat().st_uid
         return [

@@ -46,6 +46,19 @@ async def test_a_directory_of_another_user_is_named_with_whose_it_is(
     assert "owner of the directory" in advice
 
 
+async def test_a_disk_that_is_mounted_read_only_is_not_told_as_anothers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, real = made_node(tmp_path / "n"), os.statvfs
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: os.statvfs_result([*real(path)[:8], os.ST_RDONLY, 255])
+    )
+    level, cause, advice = await only("directory", root)
+    assert (level, cause.endswith("its file system is mounted read-only")) == ("error", True)
+    assert "Mount it" in advice
+
+
 async def test_a_lock_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
     root = made_node(tmp_path / "n")
     (root / "node.lock").unlink(missing_ok=True)
