@@ -20,6 +20,7 @@ D/weights.safetensors  first weights, where the network began with some; members
 import errno
 import fcntl
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator
@@ -258,7 +259,7 @@ class DataDirectory:
         """For a second daemon."""
         return UserError(
             f"a daemon is already running in {self.root} (pid {pid}): stop it with "
-            f"`daa-node drain --dir {self.root}`, or give this one its own --dir",
+            f"`daa-node drain --dir {shlex.quote(str(self.root))}`, or give this one its own --dir",
             exit_code=1,
         )
 

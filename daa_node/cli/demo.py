@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -177,7 +178,7 @@ def _put_summary(answer: dict[str, Any], verified: dict[str, Any]) -> None:
         )
     report.put(f"model {answer['final']['model_root']} on all {len(answer['nodes'])} nodes")
     directory = answer["nodes"][0]["dir"]
-    report.put(f"look closer: daa-node checkpoint list --dir {directory}")
+    report.put(f"look closer: daa-node checkpoint list --dir {shlex.quote(directory)}")
     report.put(f"done in {answer['wall_s']:.0f} s")
 
 
@@ -228,7 +229,8 @@ def _interruptible(cluster: Cluster) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         report.note(
-            f"\nstopped: every daemon has ended; `daa-node demo --dir {cluster.root}` goes on"
+            "\nstopped: every daemon has ended; "
+            f"`daa-node demo --dir {shlex.quote(str(cluster.root))}` goes on"
         )
         raise
     finally:

@@ -1,5 +1,6 @@
 """What `pause` and `resume` ask of a running daemon, and what they tell of it."""
 
+import shlex
 from pathlib import Path
 
 from daa_node.cli import report
@@ -14,7 +15,7 @@ def pause(root: Path, as_json: bool) -> None:
         return
     report.put(
         "paused: it trains no more once the steps under way are done; "
-        f"`daa-node resume --dir {root}` or the next start lets it train again"
+        f"`daa-node resume --dir {shlex.quote(str(root))}` or the next start lets it train again"
     )
 
 

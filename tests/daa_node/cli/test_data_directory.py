@@ -128,6 +128,11 @@ def test_a_disk_that_fails_is_no_wrong_setting(
         Failing(tmp_path).check()
 
 
+def test_what_stops_the_daemon_that_runs_can_be_pasted(tmp_path: Path) -> None:
+    told = str(DataDirectory(tmp_path / "my node").in_use("17"))
+    assert f"`daa-node drain --dir '{tmp_path}/my node'`" in told
+
+
 def test_a_disk_that_takes_no_pid_is_told_in_one_sentence(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     directory.lock.symlink_to("/dev/full")
