@@ -182,13 +182,18 @@ def record_as_text(payload: bytes) -> str:
 
 
 def record_from_file(path: Path) -> bytes:
-    """The bytes in a file that `daa-node id --record` wrote. Raises UserError."""
+    """The bytes in a file that `daa-node id --record` wrote. Raises UserError.
+
+    Line breaks and a byte order mark, which mail and editors put in, mean nothing.
+    """
     text = read_text(path, "record", "write one with `daa-node id --record > FILE`")
-    word, _, digits = text.strip().partition(" ")
-    try:
-        payload = bytes.fromhex(digits)
-    except ValueError:
-        payload = b""
-    if word != RECORD_WORD or not payload:
+    word, *pieces = text.removeprefix("\ufeff").split() or [""]
+    if word != RECORD_WORD:
         raise UserError(f"{path} is no record: write one with `daa-node id --record > FILE`")
-    return payload
+    try:
+        return bytes.fromhex("".join(pieces))
+    except ValueError:
+        raise UserError(
+            f"{path} is a record that was cut or changed on its way: copy it again, or write it "
+            "anew with `daa-node id --record > FILE`"
+        ) from None

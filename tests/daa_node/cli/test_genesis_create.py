@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import resource
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -234,6 +235,21 @@ def test_a_file_that_is_no_record_is_named(command: Command, tmp_path: Path) -> 
     wrong.write_text("hello")
     done = command("genesis", "create", job, "--validator", wrong)
     assert (done.code, f"{wrong} is no record" in done.err) == (2, True)
+
+
+def test_a_record_survives_what_mail_puts_in_and_one_that_was_cut_is_told(
+    command: Command, tmp_path: Path
+) -> None:
+    job, sent = tmp_path / "job.yaml", tmp_path / "sent"
+    job.write_text(JOB)
+    text = make_node(command, tmp_path / "n").read_text()
+    lines = textwrap.fill(text, 75, break_long_words=True)
+    sent.write_bytes(b"\xef\xbb\xbf" + lines.replace("\n", "\r\n").encode())
+    done = command("genesis", "create", job, "--validator", sent, "--out", tmp_path / "g")
+    assert done.code == 0, done.err
+    sent.write_text(text.strip()[:-1])
+    done = command("genesis", "create", job, "--validator", sent, "--out", tmp_path / "h")
+    assert (done.code, f"{sent} is a record that was cut" in done.err) == (2, True)
 
 
 OWN_MODEL = """
