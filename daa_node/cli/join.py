@@ -103,17 +103,17 @@ def join(text: str, wanted: Wanted, hands: "Hands | None" = None) -> None:
     """
     need_torch("join, which has this machine train,")
     hands = hands or Hands()
-    if not wanted.yes and not sys.stdin.isatty():
-        raise UserError(
-            "join asks before it begins, and there is no terminal to ask at: give --yes if you "
-            "know what you join"
-        )
     if text.strip() == "-":
         try:
             text = sys.stdin.read(INVITE_BYTES_MAX)
         except UnicodeDecodeError:
             raise UserError("standard input is no text: pipe the invite's text into it") from None
     invite, anchor = decode_invite(text), _anchor_of(wanted.trust)
+    if not wanted.yes and not sys.stdin.isatty():
+        raise UserError(
+            "join asks before it begins, and there is no terminal to ask at: give --yes if you "
+            "know what you join"
+        )
     home = Home.at(wanted.directory, wanted.role, invite)
     found = trio.run(_look, invite, home)
     made = found.made

@@ -28,6 +28,7 @@ ADDRESSES_BYTES_MAX = 100
 TEXT_CHARACTERS_MAX = 2048
 _FIXED_BYTES = 1 + 2 * DIGEST_BYTES + TOKEN_BYTES + CHECKSUM_BYTES
 AROUND = " \"'`<>“”„«»‘’"  # what programs put around what they show
+BEHIND = ".,;:!?)"  # what ends a sentence that it stands in
 REMEDY = "copy the whole of it again, from daa1 on; or ask for another one"
 
 
@@ -65,12 +66,13 @@ def decode_invite(pasted: str) -> Invite:
     """Raises UserError for what is no invite, or not the whole of one."""
     # also without what nobody sees: a page's zero-width characters, a byte order mark
     text = "".join(c for c in pasted if c.isprintable() and c not in AROUND).lower()
-    if len(text) > TEXT_CHARACTERS_MAX or not text.startswith(MARK):
+    _, mark, digits = text.partition(MARK)  # words before it are of whoever sent it
+    if len(text) > TEXT_CHARACTERS_MAX or not mark:
         raise UserError(
             f"this is no invite: one begins with {MARK}. `daa-node invite`, on a validator, makes "
             "one"
         )
-    digits = text.removeprefix(MARK).upper()
+    digits = digits.rstrip(BEHIND).upper()
     try:
         body = base64.b32decode(digits + "=" * (-len(digits) % 8))
     except ValueError:  # binascii.Error is one, and so is a letter that is not of ASCII

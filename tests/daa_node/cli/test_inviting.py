@@ -97,6 +97,13 @@ async def test_one_is_taken_back_by_its_name(command: Command, tmp_path: Path) -
     assert asked[0]["id"] == "2e172b7f"
 
 
+def test_what_is_no_invite_is_told_where_nobody_can_be_asked_too(
+    command: Command, tmp_path: Path
+) -> None:
+    said = command("join", "invite.txt", "--dir", tmp_path / "finn")
+    assert (said.code, "this is no invite" in said.err) == (2, True)
+
+
 def test_without_a_daemon_there_is_no_invite(command: Command, tmp_path: Path) -> None:
     assert command("init", "--dir", tmp_path / "alice").code == 0
     said = command("invite", "--dir", tmp_path / "alice")

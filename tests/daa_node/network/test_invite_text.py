@@ -34,6 +34,16 @@ def test_line_breaks_spaces_quotes_and_capitals_mean_nothing(between: str) -> No
     assert decode_invite(f"“{text}”") == decode_invite(f"«{text}»") == INVITE
 
 
+@pytest.mark.parametrize(
+    "around", ["daa-node join {}", "Send it to nobody else:\n{}", "({})", "{}."]
+)
+def test_words_before_it_and_the_end_of_a_sentence_mean_nothing(around: str) -> None:
+    text = encode_invite(INVITE)
+    assert decode_invite(around.format(text)) == INVITE
+    with pytest.raises(UserError, match="copy the whole of it again"):
+        decode_invite(f"{text}\nOn the new host:  daa-node join INVITE")
+
+
 def test_a_character_that_was_lost_or_changed_is_found() -> None:
     text, chance = encode_invite(INVITE), random.Random(7)
     for _ in range(300):
