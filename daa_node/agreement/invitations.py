@@ -192,10 +192,9 @@ class Invitations:
     async def invite(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
         """Make one for `uses` nodes and `expires_s` seconds. Raises UserError, StorageFailed."""
         uses, expires_s = wanted.get("uses"), wanted.get("expires_s")
-        if type(uses) is not int or not 1 <= uses <= USES_MAX:
-            raise UserError(f"--uses {uses}: 1 to {USES_MAX} nodes")
-        if type(expires_s) is not int or not EXPIRES_S_MIN <= expires_s <= EXPIRES_S_MAX:
-            raise UserError(f"--expires: a minute to {EXPIRES_S_MAX // 86_400} days")
+        check_terms(uses, expires_s)
+        assert isinstance(uses, int), "as check_terms has seen"
+        assert isinstance(expires_s, int), "as check_terms has seen"
         self._check_may_invite(uses)
         addresses = as_typed(self._told())
         if not addresses:
@@ -361,6 +360,14 @@ class Invitations:
         lapses = word_until(self._desk.next_round())
         self._promised[subject] = min(enrolment.request.expires_round, lapses)
         return None
+
+
+def check_terms(uses: object, expires_s: object) -> None:
+    """Raises UserError where no invite is for so many, or for so long."""
+    if type(uses) is not int or not 1 <= uses <= USES_MAX:
+        raise UserError(f"--uses {uses}: 1 to {USES_MAX} nodes")
+    if type(expires_s) is not int or not EXPIRES_S_MIN <= expires_s <= EXPIRES_S_MAX:
+        raise UserError(f"--expires: a minute to {EXPIRES_S_MAX // 86_400} days")
 
 
 def _checked(peer_id: PeerId, enrolment: Enrolment, chain_id: ChainId) -> NodeId:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daa_node.adapters import control_socket
+from daa_node.agreement.invitations import check_terms
 from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
@@ -17,7 +18,9 @@ _EXPIRES = re.compile(r"(\d{1,4})([mhdw])")
 
 def make(root: Path, uses: int, expires: str, as_json: bool) -> None:
     """Raises UserError, also when no daemon runs in `root`."""
-    answer = _ask(root, "invite", uses=uses, expires_s=seconds_of(expires))
+    expires_s = seconds_of(expires)
+    check_terms(uses, expires_s)
+    answer = _ask(root, "invite", uses=uses, expires_s=expires_s)
     if as_json:
         report.put_json(answer)
         return

@@ -97,6 +97,23 @@ async def test_one_is_taken_back_by_its_name(command: Command, tmp_path: Path) -
     assert asked[0]["id"] == "2e172b7f"
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--uses", 0), "--uses 0: 1 to 256 nodes"),
+        (("--uses", 257), "--uses 257: 1 to 256 nodes"),
+        (("--expires", "60w"), "--expires: a minute to 366 days"),
+        (("--expires", "7"), "a number and a unit"),
+    ],
+)
+def test_terms_that_no_invite_has_are_a_mistake_of_the_line(
+    command: Command, tmp_path: Path, words: tuple[object, ...], says: str
+) -> None:
+    assert command("init", "--dir", tmp_path / "alice").code == 0
+    said = command("invite", *words, "--dir", tmp_path / "alice")
+    assert (said.code, says in said.err) == (2, True)
+
+
 def test_what_is_no_invite_is_told_where_nobody_can_be_asked_too(
     command: Command, tmp_path: Path
 ) -> None:
