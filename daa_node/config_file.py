@@ -18,6 +18,8 @@ from daa_node.errors import UserError
 
 FILE_BYTES_MAX = 1 << 20  # a configuration is a few kilobytes; a larger file is the wrong file
 FAULTS_SHOWN_MAX = 12  # more than fit a screen help nobody
+LINE_SHOWN_MAX = 160  # characters around the fault: a file that is none of ours may have one line
+VALUE_SHOWN_MAX = 80  # characters, so that the message ends on the screen
 
 M = TypeVar("M", bound=BaseModel)
 KeyPath = tuple[str | int, ...]
@@ -68,12 +70,14 @@ class _Source:
         if span is None:
             self.faults.append((0, f"{self.name}: error: {message}"))
             return
-        text = self.lines[span.line] if span.line < len(self.lines) else ""
-        number, carets = str(span.line + 1), "^" * max(1, span.width)
+        whole = self.lines[span.line] if span.line < len(self.lines) else ""
+        begin = max(0, span.column - LINE_SHOWN_MAX // 2) if len(whole) > LINE_SHOWN_MAX else 0
+        text, before = whole[begin : begin + LINE_SHOWN_MAX], span.column - begin
+        number, carets = str(span.line + 1), "^" * max(1, min(span.width, len(text) - before))
         shown = (
             f"{self.name}:{span.line + 1}:{span.column + 1}: error: {message}\n"
             f"  {number} | {text}\n"
-            f"  {' ' * len(number)} | {' ' * span.column}{carets}"
+            f"  {' ' * len(number)} | {' ' * before}{carets}"
         )
         self.faults.append((span.line, shown))
 
@@ -223,6 +227,8 @@ def _apply(source: _Source, data: dict[str, Any], override: Override) -> None:
 
 def _explain(source: _Source, model: type[BaseModel], error: ErrorDetails) -> None:
     path = _as_written(source, tuple(error["loc"]), error["type"])
+    if error["type"] == "string_pattern_mismatch":
+        error = _in_words(model, path, error)
     dotted = ".".join(map(str, path))
     unknown = ""
     if error["type"] == "extra_forbidden":
@@ -257,6 +263,17 @@ def _as_written(source: _Source, path: KeyPath, fault: str) -> KeyPath:
     return kept
 
 
+def _in_words(model: type[BaseModel], path: KeyPath, error: ErrorDetails) -> ErrorDetails:
+    """With what the setting is before the pattern, which few people read."""
+    names = tuple(key for key in path if isinstance(key, str))
+    section = _model_at(model, names[:-1])
+    info = section.model_fields.get(names[-1]) if section is not None and names else None
+    if info is None or info.description is None:
+        return error
+    pattern = error["msg"].partition("'")[2].rstrip("'")
+    return {**error, "msg": f"should be {info.description}, by {pattern}"}
+
+
 def _words(error: ErrorDetails) -> str:
     message = error["msg"].removeprefix("Value error, ")
     # what the library calls these is not what a person writes in YAML
@@ -266,11 +283,17 @@ def _words(error: ErrorDetails) -> str:
         message = "this is a section: its keys stand in lines below it, or in {...}"
     elif error["type"] in ("bool_type", "bool_parsing"):
         message = "this is true or false"
+    elif error["type"] == "string_type":
+        message = "this is text: write it in quotes"
     elif error["type"] == "path_type":
         message = "this is the path of a file"
     message = message[:1].lower() + message[1:]
     given = error["input"]
-    return f"{message} (got {given!r})" if isinstance(given, str | int | float | bool) else message
+    if not isinstance(given, str | int | float | bool):
+        return message
+    shown = repr(given)
+    cut = f"{shown[:VALUE_SHOWN_MAX]}..." if len(shown) > VALUE_SHOWN_MAX else shown
+    return f"{message} (got {cut})"
 
 
 def _hint(root: type[BaseModel], section: type[BaseModel] | None, key: str) -> str:

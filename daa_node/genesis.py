@@ -71,7 +71,7 @@ class Job(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="lower case and dashes")
+    name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="a-z, digits and dashes")
     seed: int = Field(0, ge=0, lt=2**63, description="of the initial weights and the data order")
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()

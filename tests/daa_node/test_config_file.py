@@ -16,6 +16,7 @@ class Section(BaseModel):
 class Api(Section):
     host: str = "127.0.0.1"
     quiet: bool = False
+    user: str = Field("me", pattern="^[a-z]+$", description="a name of small letters")
     port: int = Field(7070, ge=1, le=65535)
 
 
@@ -80,6 +81,21 @@ def test_a_fault_names_its_place_and_the_remedy(text: str, where: str, what: str
     said = refused(text)
     assert where in said
     assert what in said
+
+
+def test_a_pattern_is_told_in_the_words_of_its_setting() -> None:
+    said = refused("peers: [{user: a b}]\n")
+    assert "peers.0.user: should be a name of small letters, by ^[a-z]+$ (got 'a b')" in said
+
+
+@pytest.mark.parametrize("text", ["x" * 9000, f"version: {'y' * 9000}", "a: [" + "[" * 9000])
+def test_a_file_of_one_long_line_is_shown_around_its_fault(text: str) -> None:
+    assert all(len(line) < 240 for line in refused(text).splitlines())
+
+
+def test_a_fault_far_out_in_a_line_stands_above_its_caret() -> None:
+    _, shown, carets = refused(f"seed: {' ' * 300}oops{' ' * 300}#").splitlines()
+    assert shown[carets.index("^") :].startswith("oops")
 
 
 def test_values_come_from_the_file_then_the_environment_then_flags() -> None:
