@@ -33,17 +33,35 @@ def _like(column: str) -> str:
     return f'{{{json.dumps(column)}: "..."}}'
 
 
+def _called(value: object) -> str:
+    """What JSON calls it."""
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+        case str():
+            return "a text"
+        case _:
+            return "a number"
+
+
 def _text_of(line: bytes, column: str, path: Path, line_number: int) -> str:
     remedy = f"each line must be one JSON object like {_like(column)}"
     try:
         document = json.loads(line)
+        if not isinstance(document, dict):
+            raise TypeError(f"the line is {_called(document)}")
         text = document[column]
         if not isinstance(text, str):
-            raise TypeError(f"{json.dumps(column)} is {type(text).__name__}")
+            raise TypeError(f"{json.dumps(column)} is {_called(text)}")
         text.encode()  # half of a pair of surrogates is no text
         return text
     except json.JSONDecodeError as fault:
-        detail = f"{path}:{line_number}:{fault.colno}: not JSON: {fault.msg}"
+        why = fault.msg.removesuffix(" at").removesuffix(" starting")  # the place stands before
+        detail = f"{path}:{line_number}:{fault.colno}: not JSON: {why}"
     except KeyError:
         detail = f"{path}:{line_number}: no {json.dumps(column)} field"
         remedy += ", or set data.column"

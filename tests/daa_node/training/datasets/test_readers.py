@@ -130,8 +130,11 @@ def test_the_field_of_jsonl_is_the_one_that_the_job_names(tmp_path: Path) -> Non
     [
         ("{'text': 1}", ":2:2: not JSON"),
         ('{"txt": "a"}', ':2: no "text" field'),
-        ('{"text": 5}', ':2: "text" is int'),
-        ("[1, 2]", ":2: list indices"),
+        ('{"text": 5}', ':2: "text" is a number;'),
+        ('{"text": null}', ':2: "text" is null;'),
+        ("[1, 2]", ":2: the line is a list;"),
+        ('"text"', ":2: the line is a text;"),
+        ('{"text": "no end', ":2:17: not JSON: Invalid control character;"),
         ("[" * 100_000, ":2:"),
         ('{"text": "\\ud800"}', ":2:"),
         ('{"text": "a", "id": ' + "1" * 5000 + "}", ":2: Exceeds the limit"),
