@@ -85,7 +85,8 @@ def build(model: ModelConfig, view: Path | None, seed: int) -> CausalLm:
             raise
         except Exception as fault:  # the library's, on whatever a folder or a config holds
             why = f"{type(fault).__name__}: {fault}"[:WHY_CHARS_MAX]
-            raise UserError(f"the model of kind hf_causal_lm cannot be built: {why}") from None
+            of = "" if model.base is None else f" of {model.base.path}"
+            raise UserError(f"the model of kind hf_causal_lm{of} cannot be built: {why}") from None
     _check_sizes(model, config)
     return CausalLm(inner)
 
@@ -97,7 +98,8 @@ def _built(library: Any, model: ModelConfig, view: Path | None) -> tuple[Any, nn
         inner: nn.Module = library.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         return config, inner
     if not (view / CONFIG).exists():
-        raise UserError(f"the model's base has no {CONFIG} of transformers")
+        assert model.base is not None, "it has a view"
+        raise UserError(f"the model's base, {model.base.path}, has no {CONFIG} of transformers")
     _check_config((view / CONFIG).read_text())
     config = library.AutoConfig.from_pretrained(
         view, local_files_only=True, trust_remote_code=False

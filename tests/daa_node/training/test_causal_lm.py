@@ -294,7 +294,10 @@ def test_a_base_whose_weights_are_not_those_of_its_config_is_refused(tmp_path: P
     with pytest.raises(UserError, match="does not fit its config.json: missing keys: .*layers.2"):
         probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
     (folder / "config.json").write_text('{"model_type": "no such"}')
-    with pytest.raises(UserError, match="hf_causal_lm cannot be built: ValueError: .*no such"):
+    with pytest.raises(UserError, match="/base cannot be built: ValueError: .*no such"):
+        probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match=r"the model's base, .*/base, has no config\.json"):
         probe(job_of(base=base_of(folder)), NO_MODULES, is_checked=True)
 
 
