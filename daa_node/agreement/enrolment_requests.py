@@ -49,8 +49,8 @@ from daa_node.seams import PeerId
 
 REQUEST = "enrolment"  # the request's name
 EXPIRY_ROUNDS = EXPIRY_ROUNDS_MAX * 3 // 4  # others may stand a few rounds behind or ahead
-# Of a word for a trainer: the next sets take it. As long as it lasts, whoever leads may bring it
-# again, once the trainer was made to go: the roll remembers no words.
+# Of a word that lets a trainer in, or makes it go: the next sets take it. As long as it lasts, who
+# leads may bring it again once the trainer has gone, or is back: the roll remembers no words.
 WORD_ROUNDS = EXPIRY_ROUNDS // 4
 RENEWED_AT = EXPIRY_ROUNDS // 2  # rounds left of an enrolment that waits for somebody's word
 # Between two looks whether to enroll: a round takes seconds at least. What was said is said again
@@ -175,7 +175,7 @@ class EnrolmentRequests:
         This node itself stays off until `enroll`, over restarts too. Raises UserError and
         StorageFailed.
         """
-        request = await self._signed(Retire(node_id, self._me))
+        request = await self._signed(Retire(node_id, self._me), WORD_ROUNDS)
         why = self._why_not(request)
         if why is not None:
             raise UserError(f"{node_id.hex()[:16]} cannot be retired by this node: {why}")

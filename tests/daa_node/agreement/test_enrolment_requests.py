@@ -259,6 +259,22 @@ async def test_the_word_for_who_was_made_to_go_is_soon_no_good_to_who_brings_it_
     assert member.validators.now.roll.entry_of(TRAINER.node_id) is None
 
 
+async def test_the_word_by_which_one_went_is_soon_no_good_against_one_that_is_back() -> None:
+    member, made = Desk(MEMBERS[0]), await enrolled()
+    member.requests.offer(made, TRAINER.peer_id)
+    decided(member.validators, 1, made, await member.requests.vouch(TRAINER.node_id))
+    retired = await member.requests.retire(TRAINER.node_id)
+    for round_number in range(2, 5):
+        decided(member.validators, round_number, *([retired] if round_number == 2 else []))
+    decided(member.validators, 5, made, await member.requests.vouch(TRAINER.node_id))
+    for round_number in range(6, WORD_ROUNDS + 2):
+        decided(member.validators, round_number)
+    decided(member.validators, WORD_ROUNDS + 2, retired)
+    entry = member.validators.now.roll.entry_of(TRAINER.node_id)
+    assert entry is not None
+    assert entry.until is None
+
+
 async def test_in_an_open_network_a_member_brings_whoever_asks() -> None:
     member, made = Desk(MEMBERS[0], Admission.OPEN), await enrolled(Admission.OPEN)
     member.requests.offer(made, TRAINER.peer_id)
