@@ -322,7 +322,8 @@ class BlobSource:
         if not isinstance(answer, Chunks) or len(answer.payloads) != len(due.indices):
             lease.clean = False
             raise PeerFault("malformed", f"no answer for {len(due.indices)} chunks")
-        download.patience.took(trio.current_time() - due.since_s)
+        if any(payload is not None for payload in answer.payloads):
+            download.patience.took(trio.current_time() - due.since_s)
         if self._whole:
             return  # it was asked of another as well
         self._answered = True

@@ -147,7 +147,10 @@ class RelaySource:
             elif not isinstance(answer, Refused):
                 lease.clean = False
                 raise PeerFault("malformed", f"no answer for {len(indices)} chunks")
-            download.patience.took(trio.current_time() - since_s)
+            if any(
+                payload is not None for payload in payloads
+            ):  # what brings nothing teaches nothing
+                download.patience.took(trio.current_time() - since_s)
             self._answered = True
             await download.post.send(Answered(source, indices, payloads))
             self._answered = False
