@@ -2,15 +2,17 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
+from daa_dag.ids import BlobRoot, digest_of
 from daa_node.checkpoints import intake, intake_above
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.intake import Intake, carry_out, plan_intake
-from daa_node.checkpoints.layout import KINDS
+from daa_node.checkpoints.layout import KINDS, Group, encode_note
 from daa_node.errors import UserError
 from tests.daa_node.checkpoints.as_left import grow
 from tests.daa_node.checkpoints.little_chain import (
@@ -18,10 +20,12 @@ from tests.daa_node.checkpoints.little_chain import (
     ChainMaker,
     delta_of,
     files_under,
+    publish,
+    vertex_at,
 )
 from tests.daa_node.checkpoints.proofs_alone import follow_members
 from tests.daa_node.checkpoints.test_intake import stores
-from tests.daa_node.checkpoints.verified import verify
+from tests.daa_node.checkpoints.verified import note_of, verify
 
 HERE, THERE, PACKED = 10, 16, (5, 9, 13)
 
@@ -93,6 +97,13 @@ def newer(here: Path, there: Path) -> Iterator[Path]:
     yield from (path for path in files_under(there / "chain") if path.name not in before)
 
 
+def states_of(here: Path, there: Path) -> list[Path]:
+    """Manifests of newer states."""
+    deltas = {path.name for path in files_under(there / "chain" / "deltas")}
+    manifests = [path for path in newer(here, there) if path.parent.name == "manifests"]
+    return [path for path in manifests if path.name not in deltas]
+
+
 def told(plan: Callable[[Path, Path], Intake], here: Path, there: Path) -> Intake | str:
     try:
         return plan(here, there)
@@ -151,6 +162,101 @@ def test_a_past_that_is_not_ours_or_that_lacks_something_is_judged_whole(
         assert not is_quick(here, there)
         shutil.move(tmp_path / "history", directory / "work" / "history")
     assert is_quick(here, there)
+
+
+def test_an_old_block_that_we_have_lost_comes_along(tmp_path: Path) -> None:
+    maker, here = ChainMaker(tmp_path / "there"), tmp_path / "here"
+
+    async def play() -> None:
+        await grow(maker, HERE)
+        assert await maker.chain.pack([kind for kind in KINDS if kind != "blocks"], 1)
+        shutil.copytree(maker.directory, here)
+        await maker.publish(await maker.make_round())
+
+    trio.run(play)
+    there = maker.directory
+    assert is_quick(here, there)
+    name = f"blocks/{trio.run(vertex_at, maker, 2).decided_block.hex()}"
+    (here / "chain" / name).unlink()
+    assert not is_quick(here, there)
+    assert name in planned(here, there).coming
+
+
+def test_a_state_of_ours_that_lacks_a_piece_leaves_all_to_be_judged(
+    pair: tuple[Path, Path],
+) -> None:
+    here, there = pair
+    for path in files_under(here / "chain" / "chunks"):
+        path.unlink()
+    assert not is_quick(here, there)
+    assert told(planned, here, there) == told(judged_whole, here, there)
+
+
+def test_a_certified_state_that_ours_does_not_lead_to_is_told_of_as_ever(tmp_path: Path) -> None:
+    maker, here = ChainMaker(tmp_path / "there"), tmp_path / "here"
+    wrong = BlobRoot(bytes(digest_of(b"another model")))
+
+    async def play() -> None:
+        await grow(maker, HERE, *PACKED)
+        shutil.copytree(maker.directory, here)
+        lie = await maker.make_round(change=lambda vertex: replace(vertex, model_root=wrong))
+        await publish(maker.chain, lie.headers, lie.certified, snapshot_every=100)
+
+    trio.run(play)
+    assert not is_quick(here, maker.directory)
+    assert "the replay does not reach" in str(told(planned, here, maker.directory))
+
+
+def test_the_pieces_of_another_state_are_told_of_as_ever(pair: tuple[Path, Path]) -> None:
+    here, there = pair
+    one, other = states_of(here, there)[:2]
+    one.write_bytes(other.read_bytes())
+    assert not is_quick(here, there)
+    assert told(planned, here, there) == told(judged_whole, here, there)
+
+
+def test_half_a_state_is_left_where_it_is_and_the_rest_is_taken(pair: tuple[Path, Path]) -> None:
+    here, there = pair
+    whole = {name for name in planned(here, there).coming if name.startswith("chunks/")}
+    states_of(here, there)[0].unlink()
+    assert is_quick(here, there)
+    left = {name for name in planned(here, there).coming if name.startswith("chunks/")}
+    assert left < whole
+
+
+def test_a_manifest_that_is_none_is_told_of_as_ever(pair: tuple[Path, Path]) -> None:
+    here, there = pair
+    path = next(path for path in newer(here, there) if path.parent.name == "manifests")
+    path.write_bytes(b"none")
+    assert not is_quick(here, there)
+    assert told(planned, here, there) == told(judged_whole, here, there)
+
+
+def test_while_a_write_is_under_way_all_is_judged(pair: tuple[Path, Path]) -> None:
+    here, there = pair
+    own = files_under(here / "chain" / "vertices")[0]
+    delta = next(path for path in newer(here, there) if path.parent.name == "deltas")
+    come = f"vertices/{bytes(32).hex()}"  # is not there yet
+    for directory, group in (
+        (here, Group("add", (come,))),
+        (here, Group("drop", (f"vertices/{own.name}",))),
+        (there, Group("add", (f"deltas/{delta.name}", come))),
+        (there, Group("drop", (f"vertices/{own.name}",))),
+    ):
+        note = note_of(directory / "chain")
+        before = note.read_bytes() if note.exists() else None
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_bytes(encode_note([group]))
+        assert not is_quick(here, there), group
+        quick, whole = told(planned, here, there), told(judged_whole, here, there)
+        if isinstance(quick, Intake) and isinstance(whole, Intake):
+            assert quick.coming == whole.coming
+        else:
+            assert quick == whole
+        note.unlink()
+        if before is not None:
+            note.write_bytes(before)
+        assert is_quick(here, there)
 
 
 def test_what_it_reads_does_not_grow_with_what_both_have(tmp_path: Path) -> None:
