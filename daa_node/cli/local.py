@@ -28,6 +28,8 @@ from daa_node.seams import Address
 from daa_node.tensors import grid_sizes_bytes
 from daa_node.training.base_files import digests_of
 from daa_node.training.config import TrainingJob
+from daa_node.training.data_places import DataPlaces
+from daa_node.training.datasets.catalogue import look_over
 from daa_node.training.datasets.files import digest_of_content
 from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_config import check_allowed
@@ -299,7 +301,10 @@ def pinned(job: genesis.Job, job_path: Path) -> genesis.Job:
                 "not given: hosts could not tell whether all of them have the same. Put it there, "
                 "or set the digest that `daa-node genesis digest FILE` prints where it lies"
             ) from None
-    return job.model_copy(update={"data": job.data.pinned(update)})
+    data = job.data.pinned(update)
+    if update and update.keys() == data.files().keys():  # all of them lie here
+        look_over(data.placed(DataPlaces(), job_path.parent), job.model)
+    return job.model_copy(update={"data": data})
 
 
 def show_digest(path: Path, as_json: bool) -> None:

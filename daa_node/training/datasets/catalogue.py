@@ -20,7 +20,13 @@ from daa_node.training.datasets.examples import (
     split,
     undivided,
 )
-from daa_node.training.datasets.files import Content, Wanted, digest_of_array, open_wanted
+from daa_node.training.datasets.files import (
+    Content,
+    Wanted,
+    digest_of_array,
+    is_packed,
+    open_wanted,
+)
 from daa_node.training.datasets.pictures import Pictures, map_cifar, map_idx
 from daa_node.training.datasets.shakespeare import map_shakespeare
 from daa_node.training.datasets.text import map_text, passages
@@ -35,6 +41,7 @@ from daa_node.training.model_config import ModelConfig
 from daa_node.training.module_source import NO_MODULES, ModuleAccess
 
 EMBEDDED = Path("the embedded corpus")
+NOTHING_KEPT = Path("no cache")  # where nothing is unpacked or converted
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,28 @@ def _open(data: DataConfig, model: ModelConfig, cache_dir: Path, part: _Part) ->
             raise AssertionError("opened as what they are")
         case _:
             assert_never(data.kind)
+
+
+def look_over(data: DataConfig, model: ModelConfig) -> None:
+    """Raises UserError, as `open_examples` will on every host, for what can be told at once.
+
+    Nothing is kept, and no library is asked: of documents it is the first one, and nothing of
+    Parquet or of what gzip has packed. `data` has the paths and digests of its files.
+    """
+    part = _Part("data", is_whole=data.kind == "local")
+    if data.kind == "local":
+        data = data.model_copy(update={"kind": data.format, "format": None})
+    files = [file.path for file in data.files().values() if file.path is not None]
+    if not files or any(is_packed(path) for path in files):
+        return
+    content = Content(files[0], data.digest or "", files[0])
+    if data.are_pictures:
+        _pictures(data, model, NOTHING_KEPT, part)
+    elif data.kind == "jsonl" or data.tokenizer is not None:
+        if data.kind != "parquet":
+            next(_made(data, content, ByteEncoder()), None)
+    elif data.kind in ("text", "tokens"):
+        _windows(data, model, _tokens(data, model, content, NOTHING_KEPT), content.source, part)
 
 
 def _pictures(data: DataConfig, model: ModelConfig, cache_dir: Path, part: _Part) -> Pictures:

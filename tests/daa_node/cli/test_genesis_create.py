@@ -117,7 +117,7 @@ def test_a_genesis_names_files_by_the_digest_of_what_lies_beside_the_job(
     assert done.code == 2
     assert f"cannot read {tmp_path / 'corpus.txt'} (No such file or directory)" in done.err
     assert not out.exists()
-    content = b"all the world's a stage " * 500
+    content = b"all the world's a stage " * 5000
     (tmp_path / "corpus.txt").write_bytes(content)
     (tmp_path / "corpus.gz").write_bytes(gzip.compress(content))
     digests = {command("genesis", "digest", tmp_path / f"corpus.{e}").out for e in ("txt", "gz")}
@@ -235,6 +235,33 @@ def test_a_file_that_is_no_record_is_named(command: Command, tmp_path: Path) -> 
     wrong.write_text("hello")
     done = command("genesis", "create", job, "--validator", wrong)
     assert (done.code, f"{wrong} is no record" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("data", "content", "says"),
+    [
+        ("kind: text", b"", ":1: the file is empty"),
+        ("kind: text", b"hello", "has 5 items: too few"),
+        ("kind: text", b"\xe9" + bytes(90_000), ":1:1: not UTF-8 text"),
+        ("kind: jsonl", b'{"txt": "a"}\n' * 9000, ':1: no "text" field'),
+        ("kind: jsonl", b"\n", ":1: no documents"),
+        ("kind: tokens", b"hello" * 20_000, ":1: not a token file"),
+        ("kind: cifar10", b"hello", "CIFAR"),
+        ("kind: local, format: text", b"hello", "too few for a single window"),
+    ],
+)
+def test_data_that_no_host_could_train_on_make_no_network(
+    command: Command, tmp_path: Path, data: str, content: bytes, says: str
+) -> None:
+    job = tmp_path / "job.yaml"
+    (tmp_path / "my data").write_bytes(content)
+    model = "model: {kind: mlp, picture_channels: 3, picture_side: 32}\n" if "cifar" in data else ""
+    checks = "spot_checks: {share: [0, 1]}\n" if "local" in data else ""
+    job.write_text(f"{JOB}{model}{checks}data: {{{data}, path: my data}}\n")
+    record = make_node(command, tmp_path / "n")
+    done = command("genesis", "create", job, "--validator", record, "--out", tmp_path / "g")
+    assert (done.code, says in done.err, "my data" in done.err) == (2, True, True), done.err
+    assert not (tmp_path / "g").exists()
 
 
 def test_a_record_survives_what_mail_puts_in_and_one_that_was_cut_is_told(
