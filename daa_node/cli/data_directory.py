@@ -155,15 +155,19 @@ class DataDirectory:
         return True
 
     def _check(self) -> None:
+        named = shlex.quote(str(self.root))
         if not self.root.is_dir():
-            raise UserError(f"there is no node in {self.root}: make one with `daa-node init`")
+            raise UserError(
+                f"there is no node in {self.root}: say with --dir where yours is, or make one with "
+                f"`daa-node init --dir {named}`"
+            )
         self._check_whole()
         try:
             text = self.version.read_text().strip()
         except FileNotFoundError:
             raise UserError(
-                f"{self.root} holds no node (it has no file VERSION): "
-                "make one with `daa-node init --dir D`"
+                f"{self.root} holds no node (it has no file VERSION): say with --dir where yours "
+                "is, or make one with `daa-node init --dir D`"
             ) from None
         except (OSError, UnicodeDecodeError) as failure:
             raise UserError(f"cannot read {self.version}: {failure}") from None

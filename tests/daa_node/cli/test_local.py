@@ -178,7 +178,7 @@ def test_a_directory_without_a_node_says_how_to_make_one(
     command: Command, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     done = command(*words, "--dir", tmp_path / "nowhere")
-    assert (done.code, "daa-node init" in done.err) == (2, True)
+    assert (done.code, f"`daa-node init --dir {tmp_path / 'nowhere'}`" in done.err) == (2, True)
     done = command(*words, "--dir", tmp_path)
     assert (done.code, "holds no node" in done.err) == (2, True)
 
