@@ -257,7 +257,7 @@ class Invitations:
         if roll.rules.admission is Admission.VOUCHED and uses > left:
             raise UserError(
                 f"--uses {uses}: a validator of this network vouches for "
-                f"{roll.rules.per_voucher} trainers at a time (trainers.per_voucher), and this one "
+                f"{roll.rules.per_voucher} at a time (trainers.per_voucher), and this one "
                 f"has room for {max(0, left)} more"
             )
 

@@ -24,13 +24,16 @@ def _lost_memory(made: Genesis) -> str | None:
     fatal = [n for n in made.committee.stake_of if is_for_good(made.committee, n)]
     if not fatal:
         return None
+    count = len(made.committee.validators)
+    who, one = f"{len(fatal)} of these {count} validators", "one of them"
+    if count == 1:
+        who, one = "the only validator", "it"
     return (
-        f"note: {len(fatal)} of these {len(made.committee.validators)} validators can never be "
-        "missing, as all must vote where there are fewer than four. If one of them loses its "
-        "directory `agreement`, its keys restored from a backup do not help: nobody can let it "
-        "vote again, and the network stands for good. So run each in the directory that "
-        "`daa-node init` made, on a disk that lasts, and put no older copy of `agreement` "
-        "back. Four validators survive the loss of one"
+        f"note: {who} can never be missing, as all must vote where there are fewer than four. If "
+        f"{one} loses its directory `agreement`, its keys restored from a backup do not help: "
+        "nobody can let it vote again, and the network stands for good. So run each in the "
+        "directory that `daa-node init` made, on a disk that lasts, and put no older copy of "
+        "`agreement` back. Four validators survive the loss of one"
     )
 
 

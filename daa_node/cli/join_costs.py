@@ -189,7 +189,7 @@ class _Sums:
         if job.updates.train_on:  # who does not vote merges nothing, see RoundRules.are_merged_by
             parts = {"delta": self.delta_bytes}
         else:
-            parts = {f"updates of {there} others": self._updates_bytes()}
+            parts = {f"updates of {there} other{'s' * (there != 1)}": self._updates_bytes()}
         parts["votes and offers"] = letters
         share, whole = job.spot_checks.share
         checks = CHECK_BOUNDARIES * self._boundary_bytes * job.spot_checks.checkers

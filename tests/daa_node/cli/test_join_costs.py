@@ -90,6 +90,10 @@ def test_a_round_brings_the_updates_of_all_who_contribute_and_not_of_founders_al
     assert with_trainers["votes and offers"] > founders["votes and offers"]
 
 
+def test_one_other_is_told_as_one() -> None:
+    assert "updates of 1 other" in costs_of(MADE, Retention(32), 301, Others(1, 0)).round_parts
+
+
 def test_of_more_than_a_round_has_a_lot_picks() -> None:
     rules = {"admission": Admission.OPEN, "contributors_max": 8}
     trainers = MADE.job.trainers.model_copy(update=rules)
