@@ -23,7 +23,7 @@ Invariants, checked after every step:
   * only bytes whose digest the manifest names are ever held.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -44,6 +44,7 @@ PIECES_PER_RELAY_MAX = 32
 LIES_MAX = 2
 # A piece is owed by one peer, and by a second one when the first lags; then by one that spreads it.
 ASKED_OF_MAX = 2
+ASKED_OF_SILENT_MAX = 8  # where all of them lag, of one that never did: two may lie together
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,12 +370,13 @@ class Fetch:
         self._sort_by_rarity()
         eager = [(p.rank(), peer) for peer, p in self._peers.items() if not p.lagging]
         # Listed once: for each of a hundred peers anew, a look would be ten thousand steps.
+        silent = {peer for peer, p in self._peers.items() if p.lagging}
         lagging = [p for p in self._peers.values() if p.lagging]
         not_spreading = [p for p in self._peers.values() if p.lagging or not p.spreads]
         for _, peer in sorted(eager):
             standing = self._peers[peer]
             slower = not_spreading if standing.spreads else lagging
-            for pieces in (self._fresh(standing), self._hedges(peer, slower)):
+            for pieces in (self._fresh(standing), self._hedges(peer, slower, silent)):
                 for piece in pieces:
                     size_bytes = self._manifest.sizes[piece]
                     full = standing.owed_bytes + size_bytes > standing.window_bytes
@@ -401,7 +403,9 @@ class Fetch:
                 yield piece  # if it is not taken we are not resumed, and the cursor stays
             standing.cursor += 1
 
-    def _hedges(self, peer: NodeId, slower: Iterable[_Standing]) -> Iterator[int]:
+    def _hedges(
+        self, peer: NodeId, slower: Iterable[_Standing], silent: Set[NodeId]
+    ) -> Iterator[int]:
         """What `slower` peers owe and this one has, once nothing else is left to ask it for.
 
         Of one that spreads the blob what any relay owes: it offers no more than its link takes, and
@@ -413,6 +417,8 @@ class Fetch:
                 askers = self._asked.get(piece, [peer])  # held by now: nobody needs it
                 # one that spreads it is the last resort, where both of two lie
                 most = ASKED_OF_MAX + (standing.spreads and slow.lagging)
+                if standing.is_trusted and all(p in silent for p in askers):
+                    most = ASKED_OF_SILENT_MAX
                 if peer not in askers and len(askers) < most and standing.has(piece):
                     yield piece
 

@@ -8,6 +8,7 @@ from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, manifest_of
 from daa_dag.errors import Malformed
 from daa_dag.fetch import (
     ASKED_OF_MAX,
+    ASKED_OF_SILENT_MAX,
     LIES_MAX,
     PIECES_PER_PEER_MAX,
     WINDOW_BYTES_MAX,
@@ -63,7 +64,7 @@ def check_deeply(fetch: Fetch) -> None:
     assert not wanted & asked.keys()
     assert wanted >= fetch._again.keys()
     for piece, askers in asked.items():
-        assert 1 <= len(askers) == len(set(askers)) <= ASKED_OF_MAX
+        assert 1 <= len(askers) == len(set(askers)) <= ASKED_OF_SILENT_MAX
         assert all(piece in fetch._peers[peer].owed for peer in askers)
     for peer, standing in fetch._peers.items():
         assert standing.owed_bytes == sum(fetch._manifest.sizes[p] for p in standing.owed)
@@ -421,3 +422,15 @@ def test_who_lagged_owes_little_until_it_shows_that_it_is_quicker() -> None:
         for index in range(START_CHUNKS)
     ]
     assert anew == [0, 0, 0, 1, 2, 1, 0, 0]
+
+
+def test_two_that_keep_a_piece_together_keep_it_from_nobody_who_asks_a_third() -> None:
+    """It was owed by both until their sessions were given up, after twenty seconds."""
+    fetch = fetch_of(manifest_of(b"chunk", [5]))
+    liars = [NodeId(b"liar %d" % number) for number in range(ASKED_OF_MAX)]
+    assert asks(fetch.step(PeerJoined(liars[0]))) == [Ask(liars[0], 0)]
+    fetch.step(*map(PeerJoined, (*liars[1:], ALICE)))
+    assert asks(fetch.step(PeerLagging(liars[0]))) == [Ask(liars[1], 0)]
+    assert asks(fetch.step(PeerLagging(liars[1]))) == [Ask(ALICE, 0)]
+    check_deeply(fetch)
+    assert fetch.step(ChunkArrived(ALICE, 0, b"chunk")) == [Hold((0,), b"chunk"), Complete()]
