@@ -10,8 +10,8 @@ answers too slowly. Chunks with one digest are one piece, fetched once, named by
 Rarest pieces first; among equals the order starts where the caller says, or is the caller's own, so
 that nodes which fetch the same blob at the same time need not all ask alike. A peer that lags is
 asked for nothing new, and what it owes is asked of a second peer too, once nothing else is wanted:
-the end never waits for the slowest. A peer's window of bytes starts small and grows with what it
-delivers.
+the end never waits for the slowest; nor for two, as others are asked where both say nothing. A
+peer's window of bytes starts small and grows with what it delivers.
 
 Whoever spreads the blob (see spread) has all of it and offers each fetcher its own part. It is
 asked for that part, and after all others that have a piece; it learns which pieces are orphans:
