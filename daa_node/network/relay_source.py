@@ -147,9 +147,7 @@ class RelaySource:
             elif not isinstance(answer, Refused):
                 lease.clean = False
                 raise PeerFault("malformed", f"no answer for {len(indices)} chunks")
-            if any(
-                payload is not None for payload in payloads
-            ):  # what brings nothing teaches nothing
+            if any(payload is not None for payload in payloads):  # else it teaches nothing
                 download.patience.took(trio.current_time() - since_s)
             self._answered = True
             await download.post.send(Answered(source, indices, payloads))
