@@ -19,6 +19,12 @@ from daa_node.errors import UserError
 FILE_BYTES_MAX = 1 << 20  # a configuration is a few kilobytes; a larger file is the wrong file
 FAULTS_SHOWN_MAX = 12  # more than fit a screen help nobody
 LINE_SHOWN_MAX = 160  # characters around the fault: a file that is none of ours may have one line
+# what the reader says of a mistake -> what it mostly is
+YAML_HINTS = {
+    "expected the node content, but found ':'": "in [...] and {...} what begins with : has quotes",
+    "expected ',' or": "is a bracket open, or a value without its quotes?",
+    "found character '\\t'": "indent with spaces, not with a tab",
+}
 VALUE_SHOWN_MAX = 80  # characters, so that the message ends on the screen
 
 M = TypeVar("M", bound=BaseModel)
@@ -134,7 +140,7 @@ def _parse(source: _Source, text: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as broken:
         mark = broken.problem_mark or broken.context_mark
         span = _Span(mark.line, mark.column, 1) if mark else None
-        source.fault(span, broken.problem or "this is not YAML")
+        source.fault(span, _with_hint(broken.problem or "this is not YAML"))
         return {}
     except yaml.reader.ReaderError as broken:
         *above, before = text[: broken.position].split("\n")
@@ -152,6 +158,12 @@ def _parse(source: _Source, text: str) -> dict[str, Any]:
     data = _plain(source, root, (), set())
     assert isinstance(data, dict)
     return data
+
+
+def _with_hint(problem: str) -> str:
+    """What YAML's own words leave to guess."""
+    found = (hint for begin, hint in YAML_HINTS.items() if problem.startswith(begin))
+    return f"{problem}; {hint}" if (hint := next(found, None)) else problem
 
 
 def _plain(source: _Source, node: yaml.Node, path: KeyPath, seen: set[int]) -> Any:

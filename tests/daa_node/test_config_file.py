@@ -98,6 +98,19 @@ def test_a_fault_far_out_in_a_line_stands_above_its_caret() -> None:
     assert shown[carets.index("^") :].startswith("oops")
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("peers: [:4001]", "what begins with : has quotes"),
+        ("peers: [[::]:4001]", "what begins with : has quotes"),
+        ("peers: [cuda:, cpu", "is a bracket open"),
+        ("api:\n\tport: 1", "not with a tab"),
+    ],
+)
+def test_what_yaml_says_comes_with_what_it_mostly_is(text: str, hint: str) -> None:
+    assert hint in refused(text).splitlines()[0]
+
+
 def test_values_come_from_the_file_then_the_environment_then_flags() -> None:
     overrides = environment_overrides({"DAA_API__PORT": "81", "PATH": "/bin"}, Config)
     overrides.append(Override(("train", "lr"), "1e-4", "flag --lr"))
