@@ -4,10 +4,11 @@ Everything that must be the same on all nodes is in the genesis instead. `SAFE_K
 running daemon (SIGHUP); the rest waits for a restart.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 from daa_node import config_file
@@ -53,6 +54,24 @@ class NodeConfig(BaseModel):
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
     traces: TracesConfig = TracesConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_home(cls, given: Any) -> Any:
+        """`~/` as a shell reads it, in paths: no other setting begins so."""
+        return _expanded(given)
+
+
+def _expanded(given: Any) -> Any:
+    match given:
+        case dict():
+            return {key: _expanded(value) for key, value in given.items()}
+        case list():
+            return [_expanded(value) for value in given]
+        case str() if given.startswith("~/"):
+            return os.path.expanduser(given)
+        case _:
+            return given
 
 
 def load(

@@ -148,6 +148,23 @@ def test_config_show_tells_where_every_value_is_from(
     assert any(line.split() == ["trainer.threads:", "2", "#", f"{path}:2"] for line in lines)
 
 
+def test_a_path_below_home_is_read_as_a_shell_reads_it(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "c.yaml"
+    own = "gateway: {hosts: [h], tls_key: ~/k.pem, tls_certificate: ~/c.pem}\n"
+    settings.write_text("data: {path: ~/corpus.txt}\n" + own)
+    monkeypatch.setenv("HOME", "/home/alice")
+    monkeypatch.setenv("DAA_TRAINER__MODULE_PATH", "~/code")
+    said = command("config", "show", "-c", settings).out
+    for row in (
+        'data.path: "/home/alice/corpus.txt"',
+        'gateway.tls_certificate: "/home/alice/c.pem"',
+        'trainer.module_path: "/home/alice/code"',
+    ):
+        assert row in said
+
+
 def test_every_shipped_configuration_is_valid(command: Command, tmp_path: Path) -> None:
     command("init", "--dir", tmp_path / "n")
     configs = Path(__file__).parents[3] / "configs"
