@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.daa_node.checkpoints.little_chain import RULES, TENSORS
 from tests.daa_node.cli.damaged_node import Trial, as_little_chain, asked, make_pair
 
 SEEDS = (5, 18, 21, 29, 32, 56, 74, 113)
@@ -48,3 +49,37 @@ def test_the_newest_vertices_are_listed_and_how_many_there_are(
     assert [row["height"] for row in rows] == list(range(len(rows)))
     assert json.loads(others[1])["vertices"] == rows[-2:]
     assert f"the newest 2 of {len(rows)}: -n {len(rows)} lists them all" in others[2]
+
+
+def test_a_vertex_is_written_where_nothing_is_yet(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_little_chain(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    at = ("--dir", pair / "node")
+    shown = json.loads(asked("checkpoint", "show", "1", "--json", *at)[1])
+    told = json.loads(asked("checkpoint", "export", "1", "--out", "one", "--json", *at)[1])
+    assert told == {
+        "schema_version": 1,
+        "file": str(tmp_path / "one"),
+        "height": 1,
+        "vertex_id": shown["vertex_id"],
+        "model_root": shown["model_root"],
+        "tensors": len(TENSORS),
+        "parameters": RULES.parameter_count,
+    }
+    code, told_tip, _ = asked("checkpoint", "export", "tip", *at)
+    assert code == 0
+    size = f"{len(TENSORS)} tensors, {RULES.parameter_count} parameters"
+    assert told_tip == f"wrote model.safetensors: height 5, {size}\n"
+    before = (tmp_path / "one").read_bytes()
+    assert before != (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "link").symlink_to("nowhere")
+    for out in ("one", "link"):
+        code, _, why = asked("checkpoint", "export", "tip", "--out", out, *at)
+        assert (code, f"{out} exists: choose another --out" in why) == (2, True), why
+    assert (tmp_path / "one").read_bytes() == before
+    for format_, said in (("onnx", "safetensors or hf"), ("hf", "none of the transformers")):
+        code, _, why = asked("checkpoint", "export", "tip", "--format", format_, *at)
+        assert (code, said in why) == (2, True), why
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "model.safetensors", "one"]
