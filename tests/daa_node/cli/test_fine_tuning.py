@@ -13,7 +13,7 @@ from daa_node.errors import UserError
 from daa_node.genesis import Genesis
 from tests.daa_node.cli.conftest import Command, make_node
 from tests.daa_node.cli.test_sample import begin_chain
-from tests.daa_node.training.hf_models import load_plain, save_model
+from tests.daa_node.training.hf_models import LLAMA, load_plain, save_model
 
 JOB = """name: friends
 model:
@@ -112,3 +112,23 @@ def test_a_place_of_a_base_that_the_model_has_not_is_refused(
     (node / "config.yaml").write_text("")
     other = command("checkpoint", "export", "--format", "hf", "--dir", node)
     assert (other.code, "kind byte_gpt is none of the transformers" in other.err) == (2, True)
+
+
+def test_a_whole_language_model_is_exported_as_a_folder(command: Command, tmp_path: Path) -> None:
+    node = tmp_path / "n"
+    record = make_node(command, node)
+    model = {"kind": "hf_causal_lm", "config": LLAMA, "context": 16, "vocabulary": 256}
+    job = {"name": "whole", "model": model, "end": {"rounds": 1}}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    made = node / "genesis.json"
+    said = command(
+        *("genesis", "create", tmp_path / "job.yaml", "--validator", record),
+        *("--out", made, "--dir", node),
+    )
+    assert said.code == 0, said.err
+    begin_chain(node, read_genesis(made))
+    out = tmp_path / "model"
+    done = command("checkpoint", "export", "--format", "hf", "--out", out, "--dir", node)
+    assert done.code == 0, done.err
+    whole = load_plain(out)
+    assert sum(one.numel() for one in whole.parameters()) == NUMBERS
