@@ -67,7 +67,8 @@ def test_what_a_site_seals_of_a_language_model_is_what_one_device_replays(
 def test_a_module_that_raises_ends_the_worker_which_names_rank_and_cause(
     tmp_path: Path, rank: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    raising = f"import os\nif os.environ.get('RANK') == '{rank}':\n    raise KeyError('own words')"
+    fault = "KeyError('own words', ' ' * 5000)"
+    raising = f"import os\nif os.environ.get('RANK') == '{rank}':\n    raise {fault}"
     job, config = own_module(tmp_path / "code", raising)
 
     def work() -> None:
@@ -80,7 +81,9 @@ def test_a_module_that_raises_ends_the_worker_which_names_rank_and_cause(
         work()
     said = capfd.readouterr().err
     assert f"the site is broken: rank {rank}" in said
-    assert "TrainerFailed: KeyError: 'own words'" in said
+    assert "TrainerFailed: KeyError: ('own words'" in said
+    (line,) = [line for line in said.splitlines() if "is broken" in line]
+    assert len(line) < 1000, "more is not shown, and what is left out are the first words"
 
 
 def test_a_frozen_number_without_rows_is_refused_and_ends_no_worker_in_the_middle(

@@ -158,8 +158,10 @@ def test_what_a_site_seals_is_what_one_device_replays(tmp_path: Path, kind: str)
         *(job, torch.device("cpu"), tmp_path / "cache", perf_counter), access(tmp_path / "code")
     )
     losses: list[float] = []
+    (tmp_path / "site-1").write_bytes(b"where others met, who were killed")
     with worker(tmp_path, job, config) as (line, _):
         assert line.wait_for("ready")["ready"]["device"] == "cpu + cpu"
+        assert [*tmp_path.glob("site-*")] == []
         for order, merged in ((1, -1), (2, 1)):
             line.send(train(tmp_path, order, STEPS, merged, SEGMENT_STEPS, job))
             done = line.wait_for("done")
