@@ -70,6 +70,7 @@ class AutonomyLoop:
         self._round_began_s: float | None = None  # of the round under way
         self._presence: Presence | None = None  # since it began
         self._absences = Absences()
+        self._offered = set[NodeId]()  # who has an update in the round that runs, as it says
         self._ahead_since_s: float | None = None  # we train on, from an update that was merged
 
     def set_paused(self, paused: bool) -> None:
@@ -162,7 +163,8 @@ class AutonomyLoop:
             self._monitor.meters.us_per_step.add(float(happened.sealed.us_per_step))
         if happened.own_included is not None:  # a set was decided
             contributed = {offer.author for offer in happened.contributors}
-            self._absences.note(planned, contributed, self._monitor.reachable())
+            reachable = self._monitor.reachable()
+            self._absences.note(planned, contributed, reachable, self._offered)
         trains_on = self._runner.rules.train_on and happened.own_included
         self._ahead_since_s = happened.sealed_at_s if trains_on else None
         lesson = reflect(behaviour, us_per_step, happened)
@@ -191,7 +193,7 @@ class AutonomyLoop:
         are_enough = partial(self._runner.rules.are_enough, plan)
         planned = {share.author for share in plan.shares}
         never = self._monitor.who_never_train(planned)
-        given_up = self._absences.not_awaited(plan.round)
+        self._offered = set()
 
         def may_close(
             collection: Collection, elapsed_s: float, waiting_s: float | None
@@ -202,9 +204,8 @@ class AutonomyLoop:
             shunned = collection.shunned - eligible
             # Said once, it is so for the round: nobody has others wait by taking it back.
             never.update(self._monitor.who_never_train(planned))
-            # An offer is cheap: whose were late or in vain lately has none wait by one more.
-            offers = {node for node in collection.authors() if not self._monitor.is_last(node)}
-            absent = given_up - offers
+            self._offered = collection.authors()
+            absent = self._absences.not_awaited(plan.round, self._offered)
             expected = who_is_expected(planned, never | absent, eligible, are_enough)
             low = {node for node in expected if self._monitor.is_last(node)}
             gathering = Gathering(

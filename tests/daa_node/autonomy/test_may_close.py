@@ -26,10 +26,10 @@ from tests.daa_node.autonomy.test_reason import READY
 from tests.daa_node.rounds.test_rehearsal import COMMITTEE, NODES, Scene, offer_of, said
 
 
-def begun(says: set[NodeId], missed: int = 0, low: frozenset[NodeId] = frozenset()) -> MayClose:
+def begun(says: set[NodeId], missed: int = 0, in_vain: int = 0) -> MayClose:
     """A round in which all are here, and in which these say that they never train.
 
-    The last of them has `missed` so many rounds. Who is `low` stands so with us.
+    The last of them has `missed` so many rounds, and in so many of them it offered `in_vain`.
     """
     context = Scene().context
     runner = SimpleNamespace(
@@ -38,7 +38,7 @@ def begun(says: set[NodeId], missed: int = 0, low: frozenset[NodeId] = frozenset
     monitor = SimpleNamespace(
         reachable=lambda: set(NODES),
         who_never_train=lambda nodes: nodes & says,
-        is_last=low.__contains__,
+        is_last=lambda _node: False,
     )
     loop = AutonomyLoop(
         cast(JobRunner, runner),
@@ -46,8 +46,9 @@ def begun(says: set[NodeId], missed: int = 0, low: frozenset[NodeId] = frozenset
         cast(Monitor, monitor),
         EventLog(time.time_ns),
     )
-    for _ in range(missed):
-        loop._absences.note(set(NODES), set(NODES[:3]), set(NODES))
+    for at in range(missed):
+        offered = set(NODES if at < in_vain else NODES[:3])
+        loop._absences.note(set(NODES), set(NODES[:3]), set(NODES), offered)
     return loop._may_close(READY)
 
 
@@ -86,10 +87,10 @@ async def test_who_misses_round_after_round_is_not_waited_for_unless_its_offer_i
 
 async def test_who_offers_in_each_round_and_never_brings_it_is_not_waited_for_either() -> None:
     """A signature a round would cost all others a second of each: half of it where it is short."""
-    low, offered = frozenset(NODES[3:]), collected(3)
+    offered = collected(3)
     offered.offer(offer_of(NODES[3]))
-    assert begun(set(), MISSED_MAX - 1, low)(offered, 1.0, 0.0) is None
-    may_close = begun(set(), MISSED_MAX, low)
+    assert begun(set(), MISSED_MAX, MISSED_MAX - 1)(offered, 1.0, 0.0) is None
+    may_close = begun(set(), MISSED_MAX, MISSED_MAX)
     assert may_close(offered, 1.0, 0.0) == "all 3 contributions are acknowledged"
     assert may_close(collected(4), 1.0, 0.0) == "all 4 contributions are acknowledged"
 
