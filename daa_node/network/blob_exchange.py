@@ -99,10 +99,7 @@ class BlobFetcher:
         limits: LinkLimits | None = None,
         slowness: float = 1.0,
     ) -> None:
-        """Without a `swarm` all comes from those that have a blob whole.
-
-        `slowness`: how many times longer than usual a chunk takes.
-        """
+        """Without a `swarm` all comes from whole holders; a chunk takes `slowness` times longer."""
         self._limits = limits
         self._swarm = swarm
         self._slowness = slowness
@@ -110,7 +107,10 @@ class BlobFetcher:
         self._pool = SessionPool(bulk, None if limits is None else limits.came, slowness)
         self.waits = self._pool.waits
         self._on_fault = on_fault
-        self.received_bytes = 0
+
+    @property
+    def received_bytes(self) -> int:
+        return self._pool.received_bytes
 
     async def fetch_blob(
         self,
@@ -167,8 +167,6 @@ class BlobFetcher:
         except trio.TooSlowError:
             why = download.why(f"not whole after {deadline_s} s")
             raise (Unavailable if download.lacked_s is None else NotHeld)(why) from None
-        finally:
-            self.received_bytes += download.received_bytes
 
     async def aclose(self) -> None:
         """Close the sessions that are kept."""

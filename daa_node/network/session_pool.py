@@ -64,7 +64,8 @@ class SessionPool:
     ) -> None:
         """`slowness`: how many times longer an answer may take."""
         self._bulk = bulk
-        self._came = came or _nothing
+        self._limit = came or _nothing
+        self.received_bytes = 0  # of frames, counted as each has come: a fetch may take hours
         self._answer_timeout_s = BULK_ANSWER_TIMEOUT_S * slowness
         self.waits = Waits(slowness)
         # The newest of each: who draws out its own counts once, though it closes each session so
@@ -115,6 +116,10 @@ class SessionPool:
             await _close(stream)
             raise PeerFault("identity-mismatch", f"{source.peer_id} is another node")
         return self._leased(stream, reused=False)
+
+    async def _came(self, frame: Piece) -> None:
+        self.received_bytes += len(frame)
+        await self._limit(frame)
 
     def _note_opening(self, node_id: NodeId, took_s: float) -> None:
         self._openings_s[node_id] = took_s

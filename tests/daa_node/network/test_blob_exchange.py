@@ -56,7 +56,7 @@ def test_a_blob_comes_from_one_peer_and_is_whole(tmp_path: Path) -> None:
         assert await scene.fetch([await scene.honest("alice")]) == MANIFEST
         await scene.check()
         assert scene.faults == []
-        assert scene.fetcher.received_bytes == len(PAYLOAD)
+        assert len(PAYLOAD) < scene.fetcher.received_bytes < 1.01 * len(PAYLOAD)
 
     on_stage(tmp_path, play)
 

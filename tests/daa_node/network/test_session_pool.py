@@ -13,8 +13,12 @@ from daa_node.network.session_pool import (
     SessionPool,
 )
 from daa_node.seams import FrameStream, PeerId
+from daa_node.wire.blob_messages import ChunksRequest
 from tests.daa_node.network.bulk_stage import (
     MemoryBulk,
+    MemoryWriter,
+    Scene,
+    on_stage,
     scripted,
     truth,
 )
@@ -157,3 +161,27 @@ async def test_a_session_whose_unread_answer_never_comes_is_closed(
             assert not lease.reused
         assert trio.current_time() <= 2 * CLOSE_TIMEOUT_S
         await pool.aclose()
+
+
+def test_what_has_come_is_counted_while_the_rest_of_a_blob_is_on_its_way(tmp_path: Path) -> None:
+    """A snapshot may take hours, and a person who looks meanwhile wants to see that it comes."""
+    answered, rest = 0, trio.Event()
+
+    async def first_of_all(request: ChunksRequest) -> bytes:
+        nonlocal answered
+        answered += 1
+        if answered > 1:
+            await rest.wait()
+        return await truth(request)
+
+    async def play(scene: Scene) -> None:
+        writer, alice = MemoryWriter(), scene.bulk.add("alice", scripted(first_of_all))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(scene.fetch_into, writer, [alice], 60)
+            await trio.sleep(0.1)
+            written = sum(map(len, writer.chunks.values()))
+            assert 0 < written <= scene.fetcher.received_bytes
+            assert writer.missing()
+            rest.set()
+
+    on_stage(tmp_path, play, virtual=True)
