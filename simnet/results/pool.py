@@ -1,20 +1,23 @@
 """The same work on many inputs, over several processes that never outlive who ordered it.
 
-An interrupt is for the process that ordered the work alone to see; leaving the block ends the
-others. If it was killed, they notice by their broken pipes, when they have ended what they were at.
+An interrupt is for the process that ordered the work alone to see. Each of the others reads a pipe
+that nobody writes to, and ends at once when its other end closes: as the work is over, or broken
+off, or as whoever ordered it was killed.
 """
 
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import TypeVar
 
 from daa_node.errors import UserError
 
 KILLED = "one of {} processes was killed, for want of memory perhaps: try fewer (--jobs)"
-LOOK_S = 1.0  # how often it is looked whether everybody still works
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -35,22 +38,42 @@ def each(
     if jobs == 1 or len(inputs) <= chunk:
         yield from map(work, inputs)
         return
-    # A pool that is interrupted while it is made would leave processes behind. What it starts keeps
-    # the mask, and so never hears of interrupts.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        workers = set(multiprocessing.active_children())
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        batches = [inputs[at : at + chunk] for at in range(0, len(inputs), chunk)]
-        results = pool.imap(partial(_all_of, work), batches)
-        while True:
-            try:
-                yield from results.next(LOOK_S)
-            except StopIteration:
-                return
-            except multiprocessing.TimeoutError:
-                if not workers <= set(multiprocessing.active_children()):
-                    raise UserError(KILLED.format(jobs), exit_code=1) from None
+    batches = [inputs[at : at + chunk] for at in range(0, len(inputs), chunk)]
+    reading, writing = os.pipe()
+    pool = ProcessPoolExecutor(
+        min(jobs, len(batches)),
+        multiprocessing.get_context("fork"),
+        initializer=_end_with,
+        initargs=(reading, writing),
+    )
+    try:
+        # The first batch starts all of them. They keep the mask, and so never hear of interrupts.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            first = pool.submit(_all_of, work, batches[0])
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        others = pool.map(partial(_all_of, work), batches[1:])
+        yield from first.result()
+        for results in others:
+            yield from results
+    except BrokenProcessPool:
+        raise UserError(KILLED.format(jobs), exit_code=1) from None
+    finally:
+        os.close(writing)
+        pool.shutdown(cancel_futures=True)
+        os.close(reading)
+
+
+def _end_with(reading: int, writing: int) -> None:
+    """End this process when nobody has `writing` any more. Ours is a copy, and would keep it."""
+    os.close(writing)
+
+    def watch() -> None:
+        os.read(reading, 1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _all_of(work: Callable[[Input], Output], inputs: Sequence[Input]) -> list[Output]:

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
@@ -37,6 +39,20 @@ def killed_at_three(number: int) -> int:
 def test_a_process_that_is_killed_ends_the_work_with_a_word_on_why() -> None:
     with pytest.raises(UserError, match="2 processes was killed"):
         list(pool.each(killed_at_three, range(20), 2))
+
+
+def killed_at_once_or_slow(directory: Path, number: int) -> None:
+    (directory / str(os.getpid())).touch()
+    if number == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.3)
+
+
+def test_nobody_comes_in_place_of_a_process_that_was_killed(tmp_path: Path) -> None:
+    """It would be forked while other threads run, whose locks nobody ever gives back in it."""
+    with pytest.raises(UserError, match="was killed"):
+        list(pool.each(partial(killed_at_once_or_slow, tmp_path), range(20), 2))
+    assert len(list(tmp_path.iterdir())) <= 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
