@@ -21,6 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # an error without a box around it is one line for whoever greps
 )
 
 cluster_app = typer.Typer(no_args_is_help=True, help="Real daemons in the background.")
@@ -124,7 +125,10 @@ def report(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Without it: FOLDER/report.html.")] = None,
 ) -> None:
-    """Write a page that shows a run: views, votes, faults, rounds, losses."""
+    """Write a page that shows a run.
+
+    It draws views, votes, faults, rounds and losses.
+    """
     from simnet.results.report import make_report
 
     page = folder / "report.html" if out is None else out
@@ -199,7 +203,10 @@ def twins(
     only: Annotated[str | None, typer.Option(help="One script, by its name.")] = None,
     jobs: Jobs = None,
 ) -> None:
-    """Play attacks by twins: one key on two machines, parted view by view."""
+    """Play attacks by one key on two machines.
+
+    Such twins are parted from others, and from each other, view by view.
+    """
     from time import perf_counter
 
     _need_torch()
@@ -251,7 +258,10 @@ def shrink(
     out: Annotated[Path, typer.Option(help="The smaller scenario.")] = Path("shrunk.yaml"),
     fidelity: SweptFidelity = None,
 ) -> None:
-    """Make a failing run smaller: leave out whatever it does not need to fail."""
+    """Make a failing run smaller.
+
+    Whatever it does not need to fail is left out.
+    """
     from simnet.results import run as running
     from simnet.results import shrink as shrinking
     from simnet.world import scenario_file
@@ -269,7 +279,10 @@ def shrink(
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Say which emulated links this machine can give to real processes, and why."""
+    """Say which links this machine can emulate.
+
+    They are for real processes. It says why it cannot, too.
+    """
     from simnet.nodes.processes import backends
 
     found = backends.examine()
@@ -288,7 +301,10 @@ def up(
     seed: Seed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start real daemons behind the scenario's links, and leave them running."""
+    """Start real daemons, and leave them running.
+
+    They are behind the links of the scenario.
+    """
     from simnet.nodes.processes import supervisor
 
     answer = supervisor.up(_open(scenario, nodes, seed, "process"), directory)

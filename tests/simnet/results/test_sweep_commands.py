@@ -126,3 +126,13 @@ def test_an_interrupt_ends_a_sweep_and_all_its_processes() -> None:
     finally:
         if sweep.poll() is None:  # else it would go on for hours
             os.killpg(sweep.pid, signal.SIGKILL)
+
+
+def test_a_wrong_word_is_told_in_one_line_and_each_command_in_a_whole_sentence() -> None:
+    wrong = simnet("run", "--nope")
+    assert wrong.exit_code == 2
+    assert wrong.output.splitlines()[-1].startswith("Error: No such option: --nope")
+    for group in ([], ["cluster"]):
+        _, commands = simnet(*group, "--help").output.split("Commands:")
+        assert "..." not in commands
+        assert all(line.endswith(".") for line in commands.split("\n") if line)
