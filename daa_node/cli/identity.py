@@ -13,12 +13,13 @@ from daa_node.cli.data_directory import DataDirectory, read_text
 from daa_node.cli.store_formats import check_formats
 from daa_node.config import NodeConfig
 from daa_node.config_file import Loaded, Override
-from daa_node.errors import StorageFailed, UserError
+from daa_node.errors import PeerFault, StorageFailed, UserError
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import (
     RECORD_LIFETIME_NS,
     NodeRecord,
     Role,
+    decode_record,
     encode_record,
     sign_record,
 )
@@ -191,9 +192,13 @@ def record_from_file(path: Path) -> bytes:
     if word != RECORD_WORD:
         raise UserError(f"{path} is no record: write one with `daa-node id --record > FILE`")
     try:
-        return bytes.fromhex("".join(pieces))
-    except ValueError:
+        payload = bytes.fromhex("".join(pieces))
+        decode_record(payload)
+    except (ValueError, PeerFault) as fault:
+        if isinstance(fault, PeerFault) and fault.reason == "record-version":
+            raise UserError(f"{path} was written by another version: {fault.detail}") from None
         raise UserError(
             f"{path} is a record that was cut or changed on its way: copy it again, or write it "
             "anew with `daa-node id --record > FILE`"
         ) from None
+    return payload

@@ -274,9 +274,14 @@ def test_a_record_survives_what_mail_puts_in_and_one_that_was_cut_is_told(
     sent.write_bytes(b"\xef\xbb\xbf" + lines.replace("\n", "\r\n").encode())
     done = command("genesis", "create", job, "--validator", sent, "--out", tmp_path / "g")
     assert done.code == 0, done.err
-    sent.write_text(text.strip()[:-1])
+    word, digits = text.split()
+    for spoilt in (digits[:-1], digits[:-2], digits[:2], digits[:200] + "00" + digits[202:]):
+        sent.write_text(f"{word} {spoilt}")
+        done = command("genesis", "create", job, "--validator", sent, "--out", tmp_path / "h")
+        assert (done.code, f"{sent} is a record that was cut" in done.err) == (2, True), done.err
+    sent.write_text(f"{word} {digits[:2]}63{digits[4:]}")  # its first field, after the list's head
     done = command("genesis", "create", job, "--validator", sent, "--out", tmp_path / "h")
-    assert (done.code, f"{sent} is a record that was cut" in done.err) == (2, True)
+    assert "was written by another version: record version 99" in done.err
 
 
 OWN_MODEL = """
