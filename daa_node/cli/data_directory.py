@@ -235,10 +235,8 @@ class DataDirectory:
         except OSError as failure:
             raise StorageFailed(f"cannot open {self.lock}: {failure.strerror}") from failure
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise self.in_use(daemon_lock.pid_in(descriptor)) from None
+            if not daemon_lock.take(descriptor):
+                raise self.in_use(daemon_lock.pid_in(descriptor))
             try:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -1,11 +1,13 @@
 """One directory serves one network at a time, and loses nothing of the others."""
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
+from daa_node.adapters import daemon_lock
 from daa_node.cli.data_directory import OF_A_NETWORK, STORE_VERSION, DataDirectory
 from daa_node.errors import StorageFailed, UserError
 
@@ -138,3 +140,20 @@ def test_a_disk_that_takes_no_pid_is_told_in_one_sentence(tmp_path: Path) -> Non
     directory.lock.symlink_to("/dev/full")
     with pytest.raises(StorageFailed, match=r"cannot write .*node\.lock"), directory.locked():
         raise AssertionError("nobody holds it")
+
+
+def test_a_start_waits_for_who_only_looks_and_not_for_a_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each `status` of a node that does not run looks who holds its lock, by holding it."""
+    directory = DataDirectory(tmp_path)
+    with directory.locked():
+        pass
+    looking = os.open(directory.lock, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr(daemon_lock.time, "sleep", lambda _seconds: os.close(looking))
+    with directory.locked():
+        assert directory.holder() == str(os.getpid())
+        with pytest.raises(UserError, match="is already running"), directory.locked():
+            raise AssertionError("two hold it")
+    assert directory.holder() is None
