@@ -135,6 +135,7 @@ class Invitations:
         self._events = events
         self._book = InviteBook()
         self._promised: dict[NodeId, int] = {}  # vouched for, not on the roll yet; when it lapses
+        self._held_up: set[NodeId] = set()  # and logged as such: no more than have used an invite
         self._turn = PromptLock()
         self._guesses: Pace | None = None
         self._blame: OnFault = lambda _peer_id, _fault: None
@@ -354,8 +355,11 @@ class Invitations:
         try:
             await self._desk.let_in(enrolment, peer_id)
         except (Unavailable, UserError) as failure:
-            self._events.emit(INVITE_HELD_UP, node_id=subject, why=str(failure))
+            if subject not in self._held_up:  # it comes again as often as it likes
+                self._held_up.add(subject)
+                self._events.emit(INVITE_HELD_UP, node_id=subject, why=str(failure))
             return Refusal.NOT_NOW
+        self._held_up.discard(subject)
         # no longer than our word counts, however far ahead the joiner's own request expires
         lapses = word_until(self._desk.next_round())
         self._promised[subject] = min(enrolment.request.expires_round, lapses)

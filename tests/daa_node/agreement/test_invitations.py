@@ -20,7 +20,7 @@ from daa_node.agreement.invitations import (
 from daa_node.agreement.invite_book import Refusal
 from daa_node.errors import PeerFault, StorageFailed, UserError
 from daa_node.identity.keys import NodeKeys
-from daa_node.observability.events import INVITE_USED
+from daa_node.observability.events import INVITE_HELD_UP, INVITE_USED
 from tests.daa_node.agreement.invite_desk import (
     COMERS,
     KEYS,
@@ -186,6 +186,13 @@ async def test_who_comes_again_and_again_has_nothing_written() -> None:
         assert await desk.bring(token, COMERS[0]) == WELCOME
     assert len(desk.offered) == 4
     assert desk.events.counts[INVITE_USED] == 1
+    for times in (1, 2):
+        desk.full = True
+        for _ in range(3):
+            assert await desk.bring(token, COMERS[0]) is Refusal.NOT_NOW
+        assert desk.events.counts[INVITE_HELD_UP] == times
+        desk.full = False
+        assert await desk.bring(token, COMERS[0]) == WELCOME
 
 
 async def test_a_use_that_the_disk_refuses_is_none() -> None:
