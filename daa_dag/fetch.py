@@ -45,6 +45,8 @@ LIES_MAX = 2
 # A piece is owed by one peer, and by a second one when the first lags; then by one that spreads it.
 ASKED_OF_MAX = 2
 ASKED_OF_SILENT_MAX = 8  # where all of them lag, of one that never did: two may lie together
+# Of one in so many pieces and fewer each is looked at, for who has more the order is walked.
+FEW_TIMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,14 @@ class PeerGained:
 
     peer: NodeId
     have: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLacks:
+    """Who said that the peer serves these is not believed any more. It may gain them later."""
+
+    peer: NodeId
+    indices: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +108,7 @@ class PeerLeft:
     peer: NodeId
 
 
-Event = PeerJoined | PeerGained | ChunkArrived | ChunkMissing | PeerLagging | PeerLeft
+Event = PeerJoined | PeerGained | PeerLacks | ChunkArrived | ChunkMissing | PeerLagging | PeerLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +161,8 @@ class _Standing:
     lags: int = 0
     lagging: bool = False
     cursor: int = 0  # before it, the order holds nothing to ask this peer for, `again` aside
-
+    # What it has, and may still be asked for, where that is little: many are named that have less.
+    few: set[int] | None = field(default_factory=set)
     brought: int = 0  # pieces
 
     def has(self, piece: int) -> bool:
@@ -194,7 +205,9 @@ class Fetch:
             self._indices.setdefault(self._piece_of[index], []).append(index)
         self._total = len(self._indices)
         self._wanted: set[int] = set(self._indices)
-        self._again: dict[int, None] = {}  # wanted pieces that were asked before: they go first
+        # Wanted pieces that were asked before: they go first, in the order of these numbers.
+        self._again: dict[int, int] = {}
+        self._given_back = 0
         self._asked: dict[int, list[NodeId]] = {}
         self._held_count = 0
         self._peers: dict[NodeId, _Standing] = {}
@@ -203,6 +216,7 @@ class Fetch:
         start = first % len(pieces) if pieces and place_of is None else 0
         self._natural = pieces[start:] + pieces[:start]
         self._order = self._natural
+        self._place = {piece: place for place, piece in enumerate(self._order)}
         self._pieces_max = PIECES_PER_PEER_MAX if place_of is None else PIECES_PER_RELAY_MAX
         self._rarity = dict.fromkeys(self._natural, 0)  # peers that have a piece, but not all
         self._is_sorted = True
@@ -247,6 +261,8 @@ class Fetch:
                     self._on_joined(peer, have, spreads)
                 case PeerGained(peer, have):
                     self._on_gained(peer, have)
+                case PeerLacks(peer, indices):
+                    self._on_lacks(peer, {self._piece_of[index] for index in indices})
                 case ChunkArrived(peer, index, payload):
                     effects += self._on_answer(peer, self._piece_of[index], payload)
                 case ChunkMissing(peer, index):
@@ -274,14 +290,20 @@ class Fetch:
             return
         if have is None:
             self._count(standing.have, -1)
-            standing.have, standing.cursor = None, 0
+            standing.have, standing.few, standing.cursor = None, None, 0
             return
         count = len(self._piece_of)
-        gained = {self._piece_of[index] for index in have if index < count} - standing.have
-        if not gained:
+        told = {self._piece_of[index] for index in have if index < count}
+        gained, back = told - standing.have, told & standing.lacks
+        if not (gained or back):
             return
         standing.cursor = 0
         standing.have |= gained
+        standing.lacks -= back
+        if standing.few is not None:
+            standing.few |= gained | back
+            if FEW_TIMES * len(standing.few) > len(self._order):
+                standing.few = None
         self._count(gained, 1)
 
     def _count(self, pieces: Iterable[int], more: int) -> None:
@@ -316,8 +338,15 @@ class Fetch:
     def _on_missing(self, peer: NodeId, piece: int) -> None:
         if self._settle(peer, piece):
             self._peers[peer].lagging = False
-            self._peers[peer].lacks.add(piece)
+            self._on_lacks(peer, {piece})
             self._give_back(peer, piece)
+
+    def _on_lacks(self, peer: NodeId, pieces: Set[int]) -> None:
+        standing = self._peers.get(peer)
+        if standing is not None:
+            standing.lacks |= pieces
+            if standing.few is not None:
+                standing.few -= pieces
 
     def _on_lagging(self, peer: NodeId) -> None:
         standing = self._peers.get(peer)
@@ -353,7 +382,11 @@ class Fetch:
         if not askers:
             del self._asked[piece]
             self._wanted.add(piece)
-            self._again[piece] = None
+            self._given_back += 1
+            self._again[piece] = self._given_back
+            for standing in self._peers.values():
+                if standing.few is not None and standing.has(piece):
+                    standing.few.add(piece)
 
     def _sort_by_rarity(self) -> None:
         """Order by the number of peers that serve a piece; whoever serves all changes nothing."""
@@ -361,6 +394,7 @@ class Fetch:
             return
         # sorting is stable: equals keep the natural order
         self._order = sorted(self._natural, key=self._rarity.__getitem__)
+        self._place = {piece: place for place, piece in enumerate(self._order)}
         self._is_sorted = True
         for standing in self._peers.values():
             standing.cursor = 0
@@ -375,14 +409,15 @@ class Fetch:
         not_spreading = [p for p in self._peers.values() if p.lagging or not p.spreads]
         for _, peer in sorted(eager):
             standing = self._peers[peer]
+            pieces_max = standing.owed_max(self._pieces_max)
+            if len(standing.owed) >= pieces_max or standing.owed_bytes >= standing.window_bytes:
+                continue
             slower = not_spreading if standing.spreads else lagging
             for pieces in (self._fresh(standing), self._hedges(peer, slower, silent)):
                 for piece in pieces:
                     size_bytes = self._manifest.sizes[piece]
                     full = standing.owed_bytes + size_bytes > standing.window_bytes
-                    if standing.owed and (
-                        full or len(standing.owed) >= standing.owed_max(self._pieces_max)
-                    ):
+                    if standing.owed and (full or len(standing.owed) >= pieces_max):
                         break
                     self._wanted.discard(piece)
                     self._again.pop(piece, None)
@@ -394,6 +429,13 @@ class Fetch:
 
     def _fresh(self, standing: _Standing) -> Iterator[int]:
         """Wanted pieces that this peer has, in order. What is not taken stays for the next time."""
+        if standing.few is not None:
+            standing.few &= self._wanted
+            never = self._given_back + 1
+            yield from sorted(
+                standing.few, key=lambda piece: (self._again.get(piece, never), self._place[piece])
+            )
+            return
         for piece in list(self._again):
             if standing.has(piece):
                 yield piece

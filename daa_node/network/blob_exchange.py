@@ -323,14 +323,15 @@ class _Download:
                 self._sources[node_id].heard()
                 if any(payload is not None for payload in payloads):
                     self._stall.note_chunk(node_id, self._relays, trio.current_time())
-                await self._step(
-                    [
-                        ChunkMissing(node_id, index)
-                        if payload is None
-                        else ChunkArrived(node_id, index, payload)
-                        for index, payload in zip(indices, payloads, strict=True)
-                    ]
-                )
+                events: list[Event] = [
+                    ChunkMissing(node_id, index)
+                    if payload is None
+                    else ChunkArrived(node_id, index, payload)
+                    for index, payload in zip(indices, payloads, strict=True)
+                ]
+                if node_id in self._relays:
+                    events += self._hearsay.weigh(node_id, indices, payloads)
+                await self._step(events)
             case Broke(_, why, for_good, declined):
                 self._why[node_id] = why
                 if declined:
@@ -346,22 +347,22 @@ class _Download:
                     self._trying.add(node_id)
                 self._shared.hurry.set()
                 heard = self._hearsay.heard_of(node_id, self._declined)
-                told = [e for other, mask in heard for e in self._events_of_part(other, mask)]
+                told = [e for who, mask in heard for e in self._events_of_part(who, mask, None)]
                 await self._step([PeerLeft(node_id), *told])
 
     def _events_of(self, node_id: NodeId, shared: Shared) -> list[Event]:
         """What a holder told us: what it offers, and who else has what."""
         is_relay = node_id in self._relays
-        events = self._hearsay.gains(node_id, shared.offered, is_relay)
+        events = self._hearsay.gains(node_id, shared.offered, is_relay, node_id)
         for other, mask in shared.holders:
-            events += self._events_of_part(other, mask)
+            events += self._events_of_part(other, mask, node_id)
         return events
 
-    def _events_of_part(self, node_id: NodeId, mask: int) -> list[Event]:
+    def _events_of_part(self, node_id: NodeId, mask: int, teller: NodeId | None) -> list[Event]:
         self._begin_relay(node_id, mask)
         if node_id not in self._relays:
             return []
-        return self._hearsay.gains(node_id, mask, is_relay=True)
+        return self._hearsay.gains(node_id, mask, True, teller)
 
     def _begin_relay(self, node_id: NodeId, mask: int) -> None:
         """It has a part, or all of it by now: then it is asked as a holder, and without waiting."""

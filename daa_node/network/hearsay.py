@@ -5,11 +5,19 @@ whole is gone, and where nothing comes for a while, all that are known are asked
 and again: what they have together may still be all of it.
 """
 
-from daa_dag.fetch import Event, PeerGained, PeerJoined
+from collections import Counter
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from daa_dag.fetch import Event, PeerGained, PeerJoined, PeerLacks
 from daa_dag.ids import NodeId
 from daa_dag.spread import indices_of
 
 LOOK_EVERY_S = 0.5  # a few bytes, and a bit a chunk
+# Chunks that a relay lacked and a teller said it has: then that one is believed no more of it.
+WRONG_MAX = 8
+EVERYTHING = -1  # a mask: nothing that they say is news
 
 
 class Hearsay:
@@ -23,20 +31,45 @@ class Hearsay:
         self.tellers: set[NodeId] = set()  # that spread the blob, as far as we can talk to them
         # Masks: what those have that may have it whole by now. They say whether it is so first.
         self.named: dict[NodeId, int] = {}
-        self._known: dict[NodeId, int] = {}  # masks: what of each the machine has heard of
+        # Masks: what of each the machine has heard of, and by whom. Who lies names others before
+        # they have a thing, and must not be what makes it no news once they do.
+        self._known: dict[NodeId, dict[NodeId | None, int]] = {}
+        self._wrong: dict[NodeId, Counter[NodeId | None]] = {}  # how often it was so
 
-    def gains(self, node_id: NodeId, mask: int, is_relay: bool) -> list[Event]:
+    def gains(
+        self, node_id: NodeId, mask: int, is_relay: bool, teller: NodeId | None
+    ) -> list[Event]:
         """What of this is news: the same again and again costs us no more than its bytes.
 
-        A relay that has left joins again, and has what it is said to have then.
+        `teller`: who says so, which may be itself; None: some did. A relay that has left joins
+        again, and has what it is said to have then.
         """
-        known = self._known.get(node_id)
-        fresh = mask & ~(known or 0)
-        self._known[node_id] = (known or 0) | mask
-        if known is not None and not fresh:
+        tellers = self._known.get(node_id)
+        is_new, tellers = tellers is None, self._known.setdefault(node_id, {})
+        fresh = mask & ~tellers.get(teller, 0)
+        tellers[teller] = tellers.get(teller, 0) | mask
+        if not (fresh or is_new):
             return []
         gained = PeerGained(node_id, frozenset(indices_of(fresh)))
         return [PeerJoined(node_id, frozenset()), gained] if is_relay else [gained]
+
+    def weigh(
+        self, relay: NodeId, indices: Sequence[int], payloads: Sequence[memoryview | None]
+    ) -> list[Event]:
+        """What others said that it has, by what it answered: what then nobody says any more."""
+        tellers, wrong = self._known.get(relay, {}), self._wrong.setdefault(relay, Counter())
+        for index, payload in zip(indices, payloads, strict=True):
+            if payload is None:
+                wrong.update(teller for teller, mask in tellers.items() if mask >> index & 1)
+        unsaid = 0
+        for teller, mask in tellers.items():
+            if wrong[teller] >= WRONG_MAX and mask != EVERYTHING:
+                unsaid |= mask
+                tellers[teller] = EVERYTHING
+        if not unsaid:
+            return []
+        said = reduce(or_, (mask for mask in tellers.values() if mask != EVERYTHING), 0)
+        return [PeerLacks(relay, frozenset(indices_of(unsaid & ~said)))]
 
     def heard_of(self, lost: NodeId, declined: set[NodeId]) -> list[tuple[NodeId, int]]:
         """Whom to ask in place of one that is lost, and what they are said to have.
@@ -46,6 +79,7 @@ class Hearsay:
         """
         told = self.named.pop(lost, 0)
         self._known.pop(lost, None)
+        self._wrong.pop(lost, None)
         self._were_told |= lost in self.tellers
         self.tellers.discard(lost)
         if self._were_told and not self.tellers:

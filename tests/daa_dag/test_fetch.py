@@ -25,6 +25,7 @@ from daa_dag.fetch import (
     Hold,
     PeerGained,
     PeerJoined,
+    PeerLacks,
     PeerLagging,
     PeerLeft,
 )
@@ -434,3 +435,40 @@ def test_two_that_keep_a_piece_together_keep_it_from_nobody_who_asks_a_third() -
     assert asks(fetch.step(PeerLagging(liars[1]))) == [Ask(ALICE, 0)]
     check_deeply(fetch)
     assert fetch.step(ChunkArrived(ALICE, 0, b"chunk")) == [Hold((0,), b"chunk"), Complete()]
+
+
+def test_what_a_peer_lacked_is_asked_of_it_again_once_it_is_said_to_have_it() -> None:
+    """Whoever said so the first time may have lied, or been early."""
+    fetch = fetch_of()
+    fetch.step(PeerJoined(ALICE, frozenset()))
+    assert asks(fetch.step(PeerGained(ALICE, frozenset({3})))) == [Ask(ALICE, 3)]
+    assert fetch.step(ChunkMissing(ALICE, 3)) == []
+    assert asks(fetch.step(PeerGained(ALICE, frozenset({3})))) == [Ask(ALICE, 3)]
+
+
+def test_a_peer_is_not_asked_for_what_nobody_says_that_it_has_any_more() -> None:
+    fetch = fetch_of()
+    fetch.step(PeerJoined(ALICE, frozenset()), PeerLacks(BOB, frozenset({1})))
+    told = PeerGained(ALICE, frozenset({1, 2}))
+    assert asks(fetch.step(told, PeerLacks(ALICE, frozenset({1})))) == [Ask(ALICE, 2)]
+    assert asks(fetch.step(PeerGained(ALICE, frozenset({1})))) == [Ask(ALICE, 1)]
+
+
+@pytest.mark.parametrize("few", [8, 9])
+def test_one_that_has_few_pieces_is_asked_for_them_in_the_order_of_all(few: int) -> None:
+    """Up to an eighth of 64 is looked for piece by piece, and what is more along the order."""
+    fetch = fetch_of(BIG)
+    fetch.step(PeerJoined(BOB, frozenset({60, 61})), PeerJoined(MALLORY, frozenset({0, 60})))
+    fetch.step(PeerLeft(BOB), PeerLeft(MALLORY))  # both were asked for what they have
+    pieces = [0, 60, 61, *range(1, few - 2)]
+    assert [ask.index for ask in asks(fetch.step(PeerJoined(ALICE, frozenset(pieces))))] == [
+        *(61, 60, 0),
+        *range(1, few - 2),
+    ][:START_CHUNKS]
+
+
+def test_what_one_that_has_left_was_asked_for_is_asked_of_one_that_has_few() -> None:
+    fetch = fetch_of(BIG)
+    assert asks(fetch.step(PeerJoined(BOB, frozenset({5})))) == [Ask(BOB, 5)]
+    assert fetch.step(PeerJoined(ALICE, frozenset({5}))) == []
+    assert asks(fetch.step(PeerLeft(BOB))) == [Ask(ALICE, 5)]

@@ -2,8 +2,9 @@
 
 import pytest
 
+from daa_dag.fetch import PeerGained, PeerLacks
 from daa_dag.ids import NodeId
-from daa_node.network.hearsay import LOOK_EVERY_S, Hearsay
+from daa_node.network.hearsay import LOOK_EVERY_S, WRONG_MAX, Hearsay
 
 ALICE, BOB, CAROL = (NodeId(name * 32) for name in (b"a", b"b", b"c"))
 SILENCE_S = 2 * LOOK_EVERY_S  # of one that tells, before others are asked
@@ -54,3 +55,38 @@ def test_others_are_asked_where_nobody_tells_or_nothing_comes_and_not_all_the_ti
     assert not hearsay.is_look_due(100.0, 0.99 * SILENCE_S * slowness)
     assert hearsay.is_look_due(100.0, SILENCE_S * slowness)
     assert not hearsay.is_look_due(100.0, SILENCE_S * slowness)
+
+
+def test_what_one_says_of_another_is_news_though_somebody_else_has_said_it() -> None:
+    """A liar may have said it before it was so."""
+    hearsay = Hearsay()
+    hearsay.gains(BOB, 0b11, True, ALICE)
+    for teller in (CAROL, BOB, None):
+        assert PeerGained(BOB, frozenset({0, 1})) in hearsay.gains(BOB, 0b11, True, teller)
+        assert hearsay.gains(BOB, 0b11, True, teller) == []
+
+
+def test_who_said_of_one_what_it_lacked_is_believed_of_that_one_no_more() -> None:
+    hearsay, count = Hearsay(), WRONG_MAX + 2
+    hearsay.gains(BOB, (1 << count) - 1, True, ALICE)
+    hearsay.gains(BOB, 0b1 | 1 << count, True, CAROL)
+    hearsay.gains(CAROL, 0b11, True, ALICE)
+    last = WRONG_MAX - 1
+    assert hearsay.weigh(BOB, range(1, last), [None] * (last - 1)) == []
+    assert hearsay.weigh(BOB, [last], [memoryview(b"it has this one")]) == []
+    assert hearsay.weigh(BOB, [last], [None]) == []
+    # Carol says that Bob has the first, too, and nobody has shown her wrong.
+    unsaid = PeerLacks(BOB, frozenset(range(1, count)))
+    assert hearsay.weigh(BOB, [last + 1], [None]) == [unsaid]
+    assert hearsay.weigh(BOB, [last + 2], [None]) == []
+    assert hearsay.gains(BOB, 1 << 20, True, ALICE) == []
+    assert PeerGained(BOB, frozenset({20})) in hearsay.gains(BOB, 1 << 20, True, CAROL)
+    assert PeerGained(CAROL, frozenset({2})) in hearsay.gains(CAROL, 0b111, True, ALICE)
+
+
+def test_whoever_comes_back_is_believed_of_anew() -> None:
+    hearsay, said = Hearsay(), (1 << WRONG_MAX) - 1
+    for _ in range(2):
+        hearsay.gains(BOB, said, True, ALICE)
+        assert hearsay.weigh(BOB, range(1, WRONG_MAX), [None] * (WRONG_MAX - 1)) == []
+        hearsay.heard_of(BOB, set())

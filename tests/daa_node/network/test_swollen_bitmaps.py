@@ -137,17 +137,17 @@ def masks_of(events: list[Event]) -> list[tuple[NodeId, frozenset[int] | None]]:
 
 def test_what_was_heard_before_is_no_news_until_that_one_has_left() -> None:
     heard = Hearsay()
-    assert heard.gains(ALICE, 0, is_relay=True) == [
+    assert heard.gains(ALICE, 0, True, BOB) == [
         PeerJoined(ALICE, frozenset()),
         PeerGained(ALICE, frozenset()),
     ]
-    assert masks_of(heard.gains(ALICE, 0b11, is_relay=True)) == [(ALICE, frozenset({0, 1}))]
-    assert heard.gains(ALICE, 0b11, is_relay=True) == []
-    assert heard.gains(ALICE, 0b01, is_relay=True) == []
-    assert masks_of(heard.gains(ALICE, 0b111, is_relay=True)) == [(ALICE, frozenset({2}))]
-    assert masks_of(heard.gains(BOB, 0b11, is_relay=False)) == [(BOB, frozenset({0, 1}))]
+    assert masks_of(heard.gains(ALICE, 0b11, True, BOB)) == [(ALICE, frozenset({0, 1}))]
+    assert heard.gains(ALICE, 0b11, True, BOB) == []
+    assert heard.gains(ALICE, 0b01, True, BOB) == []
+    assert masks_of(heard.gains(ALICE, 0b111, True, BOB)) == [(ALICE, frozenset({2}))]
+    assert masks_of(heard.gains(BOB, 0b11, False, BOB)) == [(BOB, frozenset({0, 1}))]
     heard.heard_of(ALICE, set())
-    assert heard.gains(ALICE, 0b11, is_relay=True) == [
+    assert heard.gains(ALICE, 0b11, True, BOB) == [
         PeerJoined(ALICE, frozenset()),
         PeerGained(ALICE, frozenset({0, 1})),
     ]
