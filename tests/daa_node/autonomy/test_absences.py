@@ -77,3 +77,12 @@ def test_whose_offer_is_here_is_waited_for_until_as_many_came_to_nothing() -> No
     for contributed in lazy:
         away.note(ALL, contributed, ALL, NOBODY)
     assert away.not_awaited(NOT_TRIED, {BOB}) == set()
+
+
+def test_a_round_to_which_it_brought_what_it_offered_is_none_in_vain() -> None:
+    absences = Absences()
+    absences.note(ALL, ALL, ALL, ALL)
+    for offered in ({ALICE}, *[ALL] * (MISSED_MAX - 1)):
+        absences.note(ALL, ALL - {BOB}, ALL, offered)
+    assert absences.not_awaited(NOT_TRIED, NOBODY) == {BOB}
+    assert absences.not_awaited(NOT_TRIED, {BOB}) == set()

@@ -1,6 +1,7 @@
 """Until when a round waits for members that say that they never train, and take it back."""
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -14,6 +15,8 @@ from daa_node.agreement.wan_bft import WanBft
 from daa_node.autonomy.absences import MISSED_MAX
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Monitor
+from daa_node.autonomy.policy import Policy
+from daa_node.autonomy.reason import decide
 from daa_node.errors import UserError
 from daa_node.network.contacts import Contacts
 from daa_node.network.upload_meter import UploadMeter
@@ -22,8 +25,34 @@ from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.closing import MayClose
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.job_runner import JobRunner
+from daa_node.rounds.synchronous import Happened, Work
 from tests.daa_node.autonomy.test_reason import READY
-from tests.daa_node.rounds.test_rehearsal import COMMITTEE, NODES, Scene, offer_of, said
+from tests.daa_node.rounds.test_rehearsal import COMMITTEE, NODES, ROUND, Scene, offer_of, said
+
+RunRound = Callable[[Work | None, MayClose], Awaitable[Happened]]
+
+
+def loop_of(says: set[NodeId], run_round: RunRound | None = None) -> AutonomyLoop:
+    """All are here, and these say that they never train."""
+    context = Scene().context
+    runner = SimpleNamespace(
+        history=SimpleNamespace(records=[]),
+        plan=lambda: context.plan,
+        rules=context.rules,
+        run_round=run_round,
+    )
+    monitor = SimpleNamespace(
+        reachable=lambda: set(NODES),
+        who_never_train=lambda nodes: nodes & says,
+        is_last=lambda _node: False,
+        meters=SimpleNamespace(us_per_step=SimpleNamespace(value=None)),
+    )
+    return AutonomyLoop(
+        cast(JobRunner, runner),
+        cast(CatchUp, None),
+        cast(Monitor, monitor),
+        EventLog(time.time_ns),
+    )
 
 
 def begun(says: set[NodeId], missed: int = 0, in_vain: int = 0) -> MayClose:
@@ -31,21 +60,7 @@ def begun(says: set[NodeId], missed: int = 0, in_vain: int = 0) -> MayClose:
 
     The last of them has `missed` so many rounds, and in so many of them it offered `in_vain`.
     """
-    context = Scene().context
-    runner = SimpleNamespace(
-        history=SimpleNamespace(records=[]), plan=lambda: context.plan, rules=context.rules
-    )
-    monitor = SimpleNamespace(
-        reachable=lambda: set(NODES),
-        who_never_train=lambda nodes: nodes & says,
-        is_last=lambda _node: False,
-    )
-    loop = AutonomyLoop(
-        cast(JobRunner, runner),
-        cast(CatchUp, None),
-        cast(Monitor, monitor),
-        EventLog(time.time_ns),
-    )
+    loop = loop_of(says)
     for at in range(missed):
         offered = set(NODES if at < in_vain else NODES[:3])
         loop._absences.note(set(NODES), set(NODES[:3]), set(NODES), offered)
@@ -93,6 +108,44 @@ async def test_who_offers_in_each_round_and_never_brings_it_is_not_waited_for_ei
     may_close = begun(set(), MISSED_MAX, MISSED_MAX)
     assert may_close(offered, 1.0, 0.0) == "all 3 contributions are acknowledged"
     assert may_close(collected(4), 1.0, 0.0) == "all 4 contributions are acknowledged"
+
+
+async def after_rounds(looked: list[bool]) -> AutonomyLoop:
+    """So many rounds that the last member offers for, as far as one has `looked`, and misses."""
+    looks = iter(looked)
+
+    async def run_round(_work: Work | None, may_close: MayClose) -> Happened:
+        if next(looks):
+            offered = collected(3)
+            offered.offer(offer_of(NODES[3]))
+            may_close(offered, 1.0, 0.0)
+        contributors = [offer_of(node) for node in NODES[:3]]
+        return Happened(ROUND, own_included=True, contributors=contributors)
+
+    loop = loop_of(set(), run_round)
+    for _ in looked:
+        await loop._one_round(READY, decide(READY, Policy()))
+    return loop
+
+
+async def test_what_a_round_came_to_is_held_against_who_missed_it_and_offered_in_vain() -> None:
+    offered = collected(3)
+    offered.offer(offer_of(NODES[3]))
+    loop = await after_rounds([True] * (MISSED_MAX - 1))
+    assert loop._may_close(READY)(collected(3), 1.0, 0.0) is None
+    loop = await after_rounds([False] + [True] * (MISSED_MAX - 1))
+    assert loop._may_close(READY)(collected(3), 1.0, 0.0) is not None
+    assert loop._may_close(READY)(offered, 1.0, 0.0) is None
+    loop = await after_rounds([True] * MISSED_MAX)
+    assert loop._may_close(READY)(offered, 1.0, 0.0) is not None
+
+
+async def test_an_offer_is_in_vain_in_its_own_round_alone() -> None:
+    """A set may be decided before we have looked at who offers."""
+    offered = collected(3)
+    offered.offer(offer_of(NODES[3]))
+    loop = await after_rounds([True] + [False] * (MISSED_MAX - 1))
+    assert loop._may_close(READY)(offered, 1.0, 0.0) is None
 
 
 async def test_where_too_few_train_for_the_rule_all_are_waited_for_until_the_window_ends() -> None:
