@@ -1,6 +1,7 @@
 """The fetch machine under honest, lying, slow, partial and vanishing peers."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,6 @@ from daa_dag.fetch import (
     Hold,
     PeerGained,
     PeerJoined,
-    PeerLacks,
     PeerLagging,
     PeerLeft,
 )
@@ -437,38 +437,55 @@ def test_two_that_keep_a_piece_together_keep_it_from_nobody_who_asks_a_third() -
     assert fetch.step(ChunkArrived(ALICE, 0, b"chunk")) == [Hold((0,), b"chunk"), Complete()]
 
 
-def test_what_a_peer_lacked_is_asked_of_it_again_once_it_is_said_to_have_it() -> None:
-    """Whoever said so the first time may have lied, or been early."""
+def test_not_all_are_asked_for_a_piece_that_all_of_them_keep() -> None:
+    fetch = fetch_of(manifest_of(b"chunk", [5]))
+    liars = [NodeId(b"liar %d" % number) for number in range(ASKED_OF_SILENT_MAX + 2)]
+    fetch.step(*map(PeerJoined, liars))
+    for number, liar in enumerate(liars[:ASKED_OF_SILENT_MAX], 1):
+        more = liars[number:ASKED_OF_SILENT_MAX][:1]
+        assert asks(fetch.step(PeerLagging(liar))) == [Ask(node, 0) for node in more]
+        check_deeply(fetch)
+
+
+def test_for_what_two_keep_nobody_is_asked_who_kept_others_waiting_before() -> None:
+    liars = [NodeId(b"liar %d" % number) for number in range(ASKED_OF_MAX)]
+    fetch = fetch_of(manifest_of(b"onetwo", [3, 3]))
+    assert asks(fetch.step(PeerJoined(BOB, frozenset({0})))) == [Ask(BOB, 0)]
+    fetch.step(PeerLagging(BOB))
+    fetch.step(ChunkArrived(BOB, 0, b"one"), *map(PeerJoined, liars))
+    assert not asks(fetch.step(PeerGained(BOB, frozenset({1}))))
+    assert asks(fetch.step(PeerLagging(liars[0]))) == [Ask(liars[1], 1)]
+    assert not asks(fetch.step(PeerLagging(liars[1])))
+    assert asks(fetch.step(PeerJoined(ALICE))) == [Ask(ALICE, 1)]
+
+
+def test_of_two_that_spread_a_blob_one_brings_what_the_other_keeps() -> None:
     fetch = fetch_of()
-    fetch.step(PeerJoined(ALICE, frozenset()))
-    assert asks(fetch.step(PeerGained(ALICE, frozenset({3})))) == [Ask(ALICE, 3)]
-    assert fetch.step(ChunkMissing(ALICE, 3)) == []
-    assert asks(fetch.step(PeerGained(ALICE, frozenset({3})))) == [Ask(ALICE, 3)]
+    fetch.step(PeerJoined(MALLORY, frozenset({3}), spreads=True))
+    assert not asks(fetch.step(PeerJoined(ALICE, frozenset({3}), spreads=True)))
+    assert asks(fetch.step(PeerLagging(MALLORY))) == [Ask(ALICE, 3)]
 
 
-def test_a_peer_is_not_asked_for_what_nobody_says_that_it_has_any_more() -> None:
+def test_to_say_the_same_again_has_nobody_look_through_the_blob_again() -> None:
+    looked_at = list[int]()
+
+    class Order(list[int]):
+        def __getitem__(self, place: Any) -> Any:
+            looked_at.append(place)
+            return super().__getitem__(place)
+
     fetch = fetch_of()
-    fetch.step(PeerJoined(ALICE, frozenset()), PeerLacks(BOB, frozenset({1})))
-    told = PeerGained(ALICE, frozenset({1, 2}))
-    assert asks(fetch.step(told, PeerLacks(ALICE, frozenset({1})))) == [Ask(ALICE, 2)]
-    assert asks(fetch.step(PeerGained(ALICE, frozenset({1})))) == [Ask(ALICE, 1)]
+    fetch.step(PeerJoined(ALICE, frozenset({0, 1})))
+    fetch._order = Order(fetch._order)
+    assert not asks(fetch.step(PeerGained(ALICE, frozenset({0, 1}))))
+    assert not looked_at
+    assert asks(fetch.step(PeerGained(ALICE, frozenset({1, 5})))) == [Ask(ALICE, 5)]
 
 
-@pytest.mark.parametrize("few", [8, 9])
-def test_one_that_has_few_pieces_is_asked_for_them_in_the_order_of_all(few: int) -> None:
-    """Up to an eighth of 64 is looked for piece by piece, and what is more along the order."""
-    fetch = fetch_of(BIG)
-    fetch.step(PeerJoined(BOB, frozenset({60, 61})), PeerJoined(MALLORY, frozenset({0, 60})))
-    fetch.step(PeerLeft(BOB), PeerLeft(MALLORY))  # both were asked for what they have
-    pieces = [0, 60, 61, *range(1, few - 2)]
-    assert [ask.index for ask in asks(fetch.step(PeerJoined(ALICE, frozenset(pieces))))] == [
-        *(61, 60, 0),
-        *range(1, few - 2),
-    ][:START_CHUNKS]
-
-
-def test_what_one_that_has_left_was_asked_for_is_asked_of_one_that_has_few() -> None:
-    fetch = fetch_of(BIG)
-    assert asks(fetch.step(PeerJoined(BOB, frozenset({5})))) == [Ask(BOB, 5)]
-    assert fetch.step(PeerJoined(ALICE, frozenset({5}))) == []
-    assert asks(fetch.step(PeerLeft(BOB))) == [Ask(ALICE, 5)]
+def test_chunks_behind_the_blob_s_last_are_none_of_it() -> None:
+    fetch = fetch_of()
+    count = len(CHUNKS)
+    assert not asks(fetch.step(PeerJoined(ALICE, frozenset({count, count + 1}))))
+    assert asks(fetch.step(PeerGained(ALICE, frozenset({count - 1, count})))) == [
+        Ask(ALICE, count - 1)
+    ]
