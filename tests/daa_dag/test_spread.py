@@ -439,3 +439,39 @@ def test_a_claim_to_all_of_a_large_blob_costs_its_holder_no_more_than_any_other_
         return min(took_s)
 
     assert least_s(2, every) < 20 * least_s(1, none)
+
+
+def test_who_lacks_few_is_offered_no_more_than_its_share_of_them() -> None:
+    spread, lacked = Spread(64, 16), mask_of(range(6))
+    every = (1 << 64) - 1
+    have = every & ~lacked
+    spread.tell(node(0), every, (), 0, 0.0)
+    for _ in range(9):
+        have |= spread.tell(node(1), have, (), 0, 0.0).offered
+    assert (have & lacked).bit_count() == 64 // 16
+
+
+def test_several_that_have_it_whole_offer_chunks_of_their_own_first() -> None:
+    first, other = (Spread(256, 4, salt).tell(node(1), 0, (), 0, 0.0) for salt in (b"one", b"two"))
+    assert first.offered != other.offered
+    assert first.offered.bit_count() == other.offered.bit_count() == OFFERS_START
+
+
+def test_what_was_late_goes_out_after_all_that_was_never_out() -> None:
+    spread = Spread(12, 2)
+    late = spread.tell(node(0), 0, (), 0, 0.0).offered
+    assert 0 < late.bit_count() <= 6
+    assert not spread.tell(node(1), 0, (), 0, LATER_S).offered & late
+
+
+def test_the_second_copy_of_what_was_late_is_not_for_who_has_the_first_under_way() -> None:
+    spread, others = Spread(8, 2), 0xFE
+    assert spread.tell(node(0), others, (), 0, 0.0).offered == 1
+    offers = [spread.tell(node(number), others, (), 0, LATER_S).offered for number in (1, 1, 2, 3)]
+    assert offers == [1, 1, 1, 0]
+
+
+def test_of_one_that_claims_more_than_the_blob_has_nobody_is_told_more() -> None:
+    spread = Spread(8, 2)
+    spread.tell(node(0), 1 << 99 | 1, (), 0, 0.0)
+    assert spread.tell(node(1), 0, (), 0, 0.0).holders == ((node(0), 1),)
