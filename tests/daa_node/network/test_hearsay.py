@@ -2,7 +2,7 @@
 
 import pytest
 
-from daa_dag.fetch import PeerGained, PeerLacks
+from daa_dag.fetch import PeerGained, PeerJoined, PeerLacks
 from daa_dag.ids import NodeId
 from daa_node.network.hearsay import LOOK_EVERY_S, WRONG_MAX, Hearsay
 
@@ -30,6 +30,14 @@ def test_once_the_last_that_told_is_lost_all_who_have_it_not_whole_are_asked() -
     assert hearsay.heard_of(BOB, {BOB, CAROL}) == [(BOB, 0b1), (CAROL, 0)]
     hearsay.tellers.add(ALICE)  # it is back
     assert hearsay.heard_of(CAROL, {BOB, CAROL}) == []
+
+
+def test_a_relay_that_is_heard_of_joins_and_a_holder_that_is_does_not() -> None:
+    """One that was shut out for lies would be back with each word of its own."""
+    hearsay = Hearsay()
+    assert hearsay.gains(ALICE, 0b101, False, ALICE) == [PeerGained(ALICE, frozenset({0, 2}))]
+    gained = PeerGained(BOB, frozenset({1}))
+    assert hearsay.gains(BOB, 0b10, True, ALICE) == [PeerJoined(BOB, frozenset()), gained]
 
 
 def test_where_nobody_ever_told_nobody_is_asked_in_place_of_one_that_is_lost() -> None:

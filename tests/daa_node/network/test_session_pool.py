@@ -5,10 +5,12 @@ from pathlib import Path
 import trio
 import trio.testing
 
+from daa_dag.ids import NodeId
 from daa_dag.spread import PATIENCE_S_MIN, PATIENCE_TIMES, WAITS_KEPT
 from daa_node.network.session_pool import (
     CLOSE_TIMEOUT_S,
     IDLE_REUSE_S,
+    IDLE_SESSIONS_MAX,
     SESSIONS_PER_SOURCE_MAX,
     SessionPool,
 )
@@ -82,6 +84,47 @@ async def test_where_sessions_with_most_take_long_to_open_any_may() -> None:
         for name in ("dave", "eve"):
             pool._note_opening(bulk.add(name, scripted(truth)).node_id, 9.0)
         assert pool.opening_limit_s == PATIENCE_TIMES * 1.5
+
+
+async def test_how_long_sessions_take_to_open_is_learnt_from_those_that_are_opened(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = DrawnOut(nursery)
+        pool = SessionPool(bulk)
+        async with pool.lease(bulk.add("liar", scripted(truth))):
+            assert pool.opening_limit_s > PATIENCE_S_MIN
+        await pool.aclose()
+
+
+async def test_one_of_two_stretches_nobody_s_patience_whichever_of_them_was_first() -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        quick, slow = (bulk.add(name, scripted(truth)).node_id for name in ("alice", "bob"))
+        for order in ((quick, slow), (slow, quick)):
+            pool = SessionPool(bulk)
+            for node_id in order:
+                pool._note_opening(node_id, 9.0 if node_id == slow else 0.1)
+            assert pool.opening_limit_s == PATIENCE_S_MIN
+
+
+async def test_what_counts_of_openings_are_the_newest_with_so_many() -> None:
+    def name(number: int) -> NodeId:
+        return NodeId(number.to_bytes(32))
+
+    async with trio.open_nursery() as nursery:
+        pool, most = SessionPool(MemoryBulk(nursery)), IDLE_SESSIONS_MAX // 2 + 1
+        for number in range(IDLE_SESSIONS_MAX):
+            pool._note_opening(name(number), 1.0 if number < most else 0.1)
+        assert pool.opening_limit_s == PATIENCE_TIMES * 1.0
+        for number in range(most):  # opened again, so that those are older which took little
+            pool._note_opening(name(number), 1.0)
+        for number in range(IDLE_SESSIONS_MAX, 2 * IDLE_SESSIONS_MAX - most):
+            pool._note_opening(name(number), 0.1)
+        assert pool.opening_limit_s == PATIENCE_TIMES * 1.0
+        pool._note_opening(name(2 * IDLE_SESSIONS_MAX), 0.1)
+        pool._note_opening(name(2 * IDLE_SESSIONS_MAX + 1), 0.1)
+        assert pool.opening_limit_s == PATIENCE_S_MIN
 
 
 async def test_an_old_idle_session_is_not_trusted(
