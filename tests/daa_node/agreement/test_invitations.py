@@ -9,15 +9,17 @@ from daa_consensus.enrolment import Enrolment, TrainerRequest, Vouch
 from daa_consensus.roll import Admission, Roll, RollRules
 from daa_dag.ids import ChainId, Digest
 from daa_node.agreement import invite_book
+from daa_node.agreement.enrolment_requests import WORD_ROUNDS
 from daa_node.agreement.invitations import (
     EXPIRES_S_MAX,
     EXPIRES_S_MIN,
     GUESSES_BURST,
     LOOK_S,
     Prospect,
+    check_terms,
     encode_request,
 )
-from daa_node.agreement.invite_book import Refusal
+from daa_node.agreement.invite_book import USES_MAX, Refusal
 from daa_node.errors import PeerFault, StorageFailed, UserError
 from daa_node.identity.keys import NodeKeys
 from daa_node.observability.events import INVITE_HELD_UP, INVITE_USED
@@ -295,6 +297,40 @@ async def test_no_joiner_holds_a_promised_place_for_longer_than_the_word_for_it_
     with trio.move_on_after(2 * LOOK_S):
         await desk.made.run()
     assert not desk.vouched
+
+
+@pytest.mark.parametrize(("expires", "rounds"), [(10**6, WORD_ROUNDS), (12, 3)])
+async def test_a_promised_place_is_anothers_once_the_word_for_it_has_lapsed(
+    expires: int, rounds: int
+) -> None:
+    """In the first round whose set takes it no more: the word's, or that of what it is for."""
+    desk = Desk(RollRules(Admission.VOUCHED, per_voucher=1))
+    first, second = await desk.token(), await desk.token()
+    assert await desk.hand_in(first, COMERS[0], enrolled(COMERS[0], expires=expires)) == WELCOME
+    desk.round += rounds - 1
+    assert await desk.bring(second, COMERS[1]) is Refusal.OVER_QUOTA
+    desk.round += 1
+    assert await desk.bring(second, COMERS[1]) == replace(WELCOME, next_round=desk.round)
+
+
+async def test_who_came_is_vouched_for_again_each_time_that_the_last_word_has_lapsed(
+    autojump_clock: object,
+) -> None:
+    desk, said = Desk(), []
+    assert await desk.bring(await desk.token(), COMERS[0]) == WELCOME
+    for rounds in (WORD_ROUNDS, WORD_ROUNDS - 1, 1, WORD_ROUNDS):
+        desk.round += rounds
+        with trio.move_on_after(3 * LOOK_S):
+            await desk.made.run()
+        said.append(len(desk.vouched))
+    assert said == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("uses", [None, True, 1.0, "1", USES_MAX + 1])
+def test_an_invite_for_what_is_no_number_of_nodes_is_refused_in_words(uses: object) -> None:
+    with pytest.raises(UserError, match=f"--uses {uses}: 1 to {USES_MAX} nodes"):
+        check_terms(uses, EXPIRES_S_MIN)
+    check_terms(USES_MAX, EXPIRES_S_MIN)
 
 
 async def test_a_place_that_is_promised_is_counted_once_and_is_its_holders() -> None:

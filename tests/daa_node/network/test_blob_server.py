@@ -362,3 +362,39 @@ async def test_who_asks_for_one_state_after_the_other_has_the_chunks_listed_once
     await store.delete_record(CHUNKS, manifest_of(b"state 99", [3, 5]).digests[1].hex())
     assert (await find_all())[-1] == Found(1)
     assert store.looks == 3
+
+
+async def test_who_asks_again_and_again_for_half_a_state_has_the_chunks_listed_now_and_then(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    store = Listed(tmp_path)
+    await store.put_record(MANIFESTS, MANIFEST.root.hex(), MANIFEST.encode())
+    await store.put_record(CHUNKS, MANIFEST.digests[0].hex(), chunk(0))
+    server = BlobServer({}, store, bool)
+    request = encode_request(FindRequest(SNAPSHOTS, MANIFEST.root, False))
+    for looks in (1, 2):
+        for _ in range(4):
+            frames = await converse(server, request, request)
+            assert [decode_answer(frame) for frame in frames] == [Found(1)] * 2
+            mock_clock.jump(LOOK_HOLDS_S / 5)
+        assert store.looks == looks
+        mock_clock.jump(LOOK_HOLDS_S)
+
+
+async def test_a_look_for_one_state_is_believed_no_longer_for_another_that_it_showed(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    store, requests = DiskBlobStore(tmp_path), list[bytes]()
+    for payload in (b"one", b"two"):
+        manifest = manifest_of(payload, [3])
+        await store.put_record(CHUNKS, manifest.digests[0].hex(), payload)
+        await store.put_record(MANIFESTS, manifest.root.hex(), manifest.encode())
+        requests.append(encode_request(FindRequest(SNAPSHOTS, manifest.root, False)))
+    server = BlobServer({}, store, bool)
+    for request in requests:
+        (frame,) = await converse(server, request)
+        assert decode_answer(frame) == Found(None)
+        mock_clock.jump(LOOK_HOLDS_S * 3 / 4)
+    await store.delete_record(MANIFESTS, manifest.root.hex())
+    (frame,) = await converse(server, requests[1])
+    assert decode_answer(frame) == Refused(Refusal.UNKNOWN)

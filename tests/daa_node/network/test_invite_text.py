@@ -55,7 +55,7 @@ def test_a_character_that_was_lost_or_changed_is_found() -> None:
                 decode_invite(wrong)
 
 
-@pytest.mark.parametrize("text", ["", "hello", "daa-record-1 00", "x" * 5000])
+@pytest.mark.parametrize("text", ["", "hello", "daa-record-1 00", "x" * 5000, "daa1" + "a" * 5000])
 def test_what_is_no_invite_is_said_to_be_none(text: str) -> None:
     with pytest.raises(UserError, match="this is no invite: one begins with daa1"):
         decode_invite(text)
