@@ -1,16 +1,20 @@
 """What a person reads after a typo: the place, the line, a caret and the key that was meant."""
 
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from daa_node.config_file import Override, environment_overrides, load
+from daa_node.config_file import LINE_SHOWN_MAX, Override, environment_overrides, load
 from daa_node.errors import UserError
 
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Word = Annotated[str, Field(pattern="^[a-z]+$")]
 
 
 class Api(Section):
@@ -25,6 +29,11 @@ class Train(Section):
     sync_every: int = Field(50, ge=1)
 
 
+class Names(Section):
+    told: list[Word] = Field([], description="names of small letters")
+    untold: Word = "me"
+
+
 class Config(Section):
     version: int = 1
     api: Api = Api()
@@ -33,6 +42,7 @@ class Config(Section):
     seed: int | None = None
     either: Train | list[str] | None = None
     file: Path | None = None
+    names: Names = Names()
 
 
 def refused(text: str, *overrides: Override) -> str:
@@ -71,6 +81,7 @@ def test_all_faults_are_shown_at_once_each_with_its_line_and_a_caret() -> None:
         ("peers: 3\n", "c.yaml:1:8:", "peers: this is a list: write [...] (got 3)"),
         ("seed: [1]\n", "c.yaml:1:", "seed: input should be a valid integer"),
         ("api: {quiet: perhaps}\n", "c.yaml:1:14:", "api.quiet: this is true or false (got 'per"),
+        ("api: {host: 5}\n", "c.yaml:1:13:", "api.host: this is text: write it in quotes (got 5)"),
         ("file: 5\n", "c.yaml:1:7:", "error: file: this is the path of a file (got 5)"),
         ("either: {lr: 0}\n", "c.yaml:1:14:", "error: either.lr: input should be greater"),
         ("either: 7\n", "c.yaml:1:9:", "error: either: this is a list: write [...] (got 7)"),
@@ -86,6 +97,10 @@ def test_a_fault_names_its_place_and_the_remedy(text: str, where: str, what: str
 def test_a_pattern_is_told_in_the_words_of_its_setting() -> None:
     said = refused("peers: [{user: a b}]\n")
     assert "peers.0.user: should be a name of small letters, by ^[a-z]+$ (got 'a b')" in said
+    said = refused("names: {told: [a, B]}\n")
+    assert "names.told.1: should be names of small letters, by ^[a-z]+$ (got 'B')" in said
+    said = refused("names: {untold: B}\n")
+    assert "names.untold: string should match pattern '^[a-z]+$' (got 'B')" in said
 
 
 @pytest.mark.parametrize("text", ["x" * 9000, f"version: {'y' * 9000}", "a: [" + "[" * 9000])
@@ -93,9 +108,19 @@ def test_a_file_of_one_long_line_is_shown_around_its_fault(text: str) -> None:
     assert all(len(line) < 240 for line in refused(text).splitlines())
 
 
-def test_a_fault_far_out_in_a_line_stands_above_its_caret() -> None:
-    _, shown, carets = refused(f"seed: {' ' * 300}oops{' ' * 300}#").splitlines()
+@pytest.mark.parametrize(
+    "text",
+    [f"seed: {' ' * 300}oops{' ' * 300}#", f"seed: oops {'#' * 300}", f"seed:{' ' * 99}oops"],
+)
+def test_a_fault_anywhere_in_a_line_stands_above_its_caret(text: str) -> None:
+    _, shown, carets = refused(text).splitlines()
     assert shown[carets.index("^") :].startswith("oops")
+    assert len(text) > LINE_SHOWN_MAX or shown == f"  1 | {text}"
+
+
+def test_what_is_wrong_at_the_end_of_a_line_has_a_caret_behind_it() -> None:
+    *_, shown, carets = refused("api: {port: 1").splitlines()
+    assert carets == "    |".ljust(len(shown)) + "^"
 
 
 @pytest.mark.parametrize(

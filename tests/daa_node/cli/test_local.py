@@ -153,12 +153,13 @@ def test_a_path_below_home_is_read_as_a_shell_reads_it(
 ) -> None:
     settings = tmp_path / "c.yaml"
     own = "gateway: {hosts: [h], tls_key: ~/k.pem, tls_certificate: ~/c.pem}\n"
-    settings.write_text("data: {path: ~/corpus.txt}\n" + own)
+    settings.write_text("data: {path: ~/corpus.txt, labels: ~root/labels}\n" + own)
     monkeypatch.setenv("HOME", "/home/alice")
     monkeypatch.setenv("DAA_TRAINER__MODULE_PATH", "~/code")
     said = command("config", "show", "-c", settings).out
     for row in (
         'data.path: "/home/alice/corpus.txt"',
+        'data.labels: "~root/labels"',  # of others, and of a name that begins so, nothing is known
         'gateway.tls_certificate: "/home/alice/c.pem"',
         'trainer.module_path: "/home/alice/code"',
     ):
