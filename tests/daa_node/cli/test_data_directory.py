@@ -135,6 +135,12 @@ def test_what_stops_the_daemon_that_runs_can_be_pasted(tmp_path: Path) -> None:
     assert f"`daa-node drain --dir '{tmp_path}/my node'`" in told
 
 
+def test_what_makes_a_node_where_none_is_can_be_pasted(tmp_path: Path) -> None:
+    root = tmp_path / "my node"
+    with pytest.raises(UserError, match=f"say with --dir where .*`daa-node init --dir '{root}'`"):
+        DataDirectory(root).check()
+
+
 def test_a_disk_that_takes_no_pid_is_told_in_one_sentence(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     directory.lock.symlink_to("/dev/full")

@@ -91,7 +91,8 @@ def test_a_round_brings_the_updates_of_all_who_contribute_and_not_of_founders_al
 
 
 def test_one_other_is_told_as_one() -> None:
-    assert "updates of 1 other" in costs_of(MADE, Retention(32), 301, Others(1, 0)).round_parts
+    for count, told in ((1, "updates of 1 other"), (2, "updates of 2 others")):
+        assert told in costs_of(MADE, Retention(32), 301, Others(count, 0)).round_parts
 
 
 def test_of_more_than_a_round_has_a_lot_picks() -> None:

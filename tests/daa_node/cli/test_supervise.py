@@ -192,6 +192,50 @@ async def test_a_hangup_ends_a_wait_at_once(tmp_path: Path) -> None:
         assert await supervisor.run() == 0
 
 
+async def test_a_daemon_that_a_hangup_had_started_gets_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the settings as it starts, and a hangup so early would end it."""
+    done, starts, start = tmp_path / "done", list[Any](), trio.lowlevel.open_process
+
+    async def counted(*given: Any, **options: Any) -> trio.Process:
+        starts.append(given)
+        return await start(*given, **options)
+
+    def tell(_line: str) -> None:
+        done.touch()
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", counted)
+    body = f"test -e {done} || exit 1; sleep 0.2"
+    supervisor = Supervisor(script(body), tell, row=Row(wait_s_first=1000.0))
+    with trio.fail_after(WAIT_S):
+        assert await supervisor.run() == 0
+    assert len(starts) == 2
+
+
+async def test_a_daemon_that_is_told_to_stop_as_it_starts_is_not_told_to_read_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got, ready = tmp_path / "got", tmp_path / "ready"
+    traps = f"trap 'touch {got}' HUP; trap 'stop=1' TERM"
+    body = f'{traps}; touch {ready}; while test -z "$stop"; do sleep 0.02; done; sleep 0.1; exit 0'
+    supervisor = Supervisor(script(body), list[str]().append)
+    start = trio.lowlevel.open_process
+
+    async def start_late(*given: Any, **options: Any) -> trio.Process:
+        daemon = await start(*given, **options)
+        await until_there(ready)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await trio.testing.wait_all_tasks_blocked()
+        return daemon
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", start_late)
+    with trio.fail_after(WAIT_S):
+        assert await supervisor.run() == 0
+    assert not got.exists()
+
+
 async def test_a_host_that_lets_no_process_begin_is_asked_again(tmp_path: Path) -> None:
     program, told = tmp_path / "program", []
 

@@ -132,6 +132,7 @@ def test_the_field_of_jsonl_is_the_one_that_the_job_names(tmp_path: Path) -> Non
         ('{"txt": "a"}', ':2: no "text" field'),
         ('{"text": 5}', ':2: "text" is a number;'),
         ('{"text": null}', ':2: "text" is null;'),
+        ('{"text": true}', ':2: "text" is true;'),
         ("[1, 2]", ":2: the line is a list;"),
         ('"text"', ":2: the line is a text;"),
         ('{"text": "no end', ":2:17: not JSON: Invalid control character;"),
@@ -150,6 +151,15 @@ def test_a_bad_line_of_jsonl_is_named_with_the_remedy(
     assert words in str(refused.value)
     assert 'one JSON object like {"text": "..."}' in str(refused.value)
     assert [left.name for left in (tmp_path / "cache").iterdir()] == [LOCK]
+
+
+def test_a_last_line_that_was_cut_off_is_named_by_the_place_where_its_text_starts(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "documents.jsonl"
+    path.write_text('{"text": "no end')
+    with pytest.raises(UserError, match=":1:10: not JSON: Unterminated string;"):
+        jsonl_tokens(path, tmp_path / "cache")
 
 
 def test_text_that_is_not_utf8_is_named_by_line_and_column(tmp_path: Path) -> None:
