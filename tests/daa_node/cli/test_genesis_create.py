@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from daa_dag.chunking import manifest_of
 from daa_node.cli import identity
+from daa_node.cli.genesis_notes import notes_on
 from daa_node.errors import UserError
 from daa_node.genesis import Job, create
 from tests.daa_node.cli.conftest import JOB, Command, make_node
@@ -262,6 +263,48 @@ def test_data_that_no_host_could_train_on_make_no_network(
     done = command("genesis", "create", job, "--validator", record, "--out", tmp_path / "g")
     assert (done.code, says in done.err, "my data" in done.err) == (2, True, True), done.err
     assert not (tmp_path / "g").exists()
+
+
+PICTURES = "model: {kind: mlp, picture_channels: 1, picture_side: 28}\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "content"),
+    [
+        ("", "kind: text, path: data.gz", gzip.compress(b"hello")),
+        ("", "kind: parquet, path: data, tokenizer: {path: data}", b"hello"),
+        ("", "kind: text, path: data, tokenizer: {path: data}", b"hello" * 20_000),
+        (PICTURES, f"kind: idx, path: away, digest: {'ab' * 32}, labels: {{path: data}}", b"hello"),
+    ],
+    ids=["packed", "parquet", "tokenizer", "half is elsewhere"],
+)
+def test_data_that_only_a_host_can_judge_make_a_network(
+    command: Command, tmp_path: Path, model: str, data: str, content: bytes
+) -> None:
+    job = tmp_path / "job.yaml"
+    (tmp_path / ("data.gz" if "gz" in data else "data")).write_bytes(content)
+    job.write_text(f"{JOB}{model}data: {{{data}}}\n")
+    record = make_node(command, tmp_path / "n")
+    done = command("genesis", "create", job, "--validator", record, "--out", tmp_path / "g")
+    assert done.code == 0, done.err
+
+
+def test_of_validators_of_unequal_stake_those_that_can_never_be_missing_are_counted(
+    command: Command, tmp_path: Path
+) -> None:
+    paths = [make_node(command, tmp_path / name) for name in ("alice", "bob", "carol", "dave")]
+    records = [(path.name, identity.record_from_file(path)) for path in paths]
+    notes = "".join(notes_on(create(Job(**yaml.safe_load(JOB)), records, bytes(32), (3, 1, 1, 1))))
+    assert "1 of these 4 validators can never be missing" in notes
+    assert "If one of them loses its directory" in notes
+
+
+def test_an_empty_record_is_none(command: Command, tmp_path: Path) -> None:
+    job, sent = tmp_path / "job.yaml", tmp_path / "sent"
+    job.write_text(JOB)
+    sent.write_text("\n")
+    done = command("genesis", "create", job, "--validator", sent, "--out", tmp_path / "g")
+    assert (done.code, f"{sent} is no record: write one with" in done.err) == (2, True)
 
 
 def test_a_record_survives_what_mail_puts_in_and_one_that_was_cut_is_told(
