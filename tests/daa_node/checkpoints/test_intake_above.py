@@ -164,6 +164,26 @@ def test_a_past_that_is_not_ours_or_that_lacks_something_is_judged_whole(
     assert is_quick(here, there)
 
 
+@pytest.mark.parametrize("forked_for", [1, 2])
+def test_another_past_that_comes_to_our_state_is_judged_whole(
+    tmp_path: Path, forked_for: int
+) -> None:
+    """As one does that was decided a view later: what stands on it does not stand on ours."""
+    mine, other = (ChainMaker(tmp_path / name) for name in ("mine", "other"))
+
+    async def play() -> None:
+        await grow(mine, HERE + 1, *PACKED)
+        await grow(other, HERE + 1 - forked_for, *PACKED)
+        other.view += 1
+        for _ in range(forked_for + 1):
+            await other.publish(await other.make_round())
+
+    trio.run(play)
+    assert not is_quick(mine.directory, other.directory)
+    with pytest.raises(UserError, match="has certified"):
+        planned(mine.directory, other.directory)
+
+
 def test_an_old_block_that_we_have_lost_comes_along(tmp_path: Path) -> None:
     maker, here = ChainMaker(tmp_path / "there"), tmp_path / "here"
 
