@@ -6,11 +6,13 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from daa_consensus.bft.messages import (
+    Block,
     decode_certificate,
     encode_certificate,
     genesis_block,
@@ -65,6 +67,24 @@ def test_they_report_what_the_whole_in_memory_does(tmp_path: Path, keeps: int | 
         assert report == in_memory(maker.chain_directory)
         assert report.ok
         assert (report.heights, report.replayed_from) == (8, 0 if keeps is None else 6)
+
+
+def test_an_epoch_whose_last_round_came_to_nothing_ends_a_window_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a chain of such epochs would be held whole."""
+    check, sizes = verify_windows.Windows._check_window, list[int]()
+
+    def noted(windows: Any, path: list[Block], is_last: bool) -> bool:
+        sizes.append(len(path))
+        return check(windows, path, is_last)
+
+    monkeypatch.setattr(verify_windows.Windows, "_check_window", noted)
+    ends = tuple(range(EPOCH_ROUNDS, 4 * EPOCH_ROUNDS + 1, EPOCH_ROUNDS))
+    report = in_windows(make_chain(tmp_path, 4 * EPOCH_ROUNDS, aborted=ends).chain_directory)
+    assert report is not None
+    assert report.ok
+    assert len(sizes) >= 4, sizes
 
 
 def test_a_trusted_vertex_must_be_one_of_them(tmp_path: Path) -> None:
