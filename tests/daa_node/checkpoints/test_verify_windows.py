@@ -87,6 +87,17 @@ def test_an_epoch_whose_last_round_came_to_nothing_ends_a_window_too(
     assert len(sizes) >= 4, sizes
 
 
+def test_a_block_that_is_longer_than_any_is_named_and_the_rest_is_judged(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path, 7)
+    block = trio.run(vertex_at, maker, 3).decided_block
+    path = maker.chain_directory / "blocks" / block.hex()
+    os.truncate(path, FACTS.limits.block_bytes_max + 1)
+    report = in_windows(maker.chain_directory)
+    assert report is not None
+    assert f"blocks/{block.hex()}" in named(report)
+    assert report == in_memory(maker.chain_directory)
+
+
 def test_a_trusted_vertex_must_be_one_of_them(tmp_path: Path) -> None:
     maker = make_chain(tmp_path, 6)
     for starts_replay in (False, True):
