@@ -398,3 +398,19 @@ async def test_a_look_for_one_state_is_believed_no_longer_for_another_that_it_sh
     await store.delete_record(MANIFESTS, manifest.root.hex())
     (frame,) = await converse(server, requests[1])
     assert decode_answer(frame) == Refused(Refusal.UNKNOWN)
+
+
+async def test_names_of_chunks_are_let_go_of_once_somebody_asks_for_anything_later(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    store = DiskBlobStore(tmp_path)
+    await store.put_record(MANIFESTS, MANIFEST.root.hex(), MANIFEST.encode())
+    await store.put_record(CHUNKS, MANIFEST.digests[0].hex(), chunk(0))
+    server = BlobServer({}, store, bool)
+    await converse(server, encode_request(FindRequest(SNAPSHOTS, MANIFEST.root, False)))
+    assert server._looks is not None
+    other = encode_request(FindRequest("updates", MANIFEST.root, False))
+    for jump_s, are_held in ((LOOK_HOLDS_S / 2, True), (LOOK_HOLDS_S, False)):
+        mock_clock.jump(jump_s)
+        await converse(server, other)
+        assert bool(server._looks._names) is are_held
