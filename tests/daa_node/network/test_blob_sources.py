@@ -13,10 +13,12 @@ from daa_node.errors import NotHeld, Unavailable
 from daa_node.network import blob_source
 from daa_node.network.blob_exchange import LAST_CALL_S, PATIENCE_S, BlobFetcher, Want
 from daa_node.network.blob_server import BlobServer
+from daa_node.network.session_pool import SessionPool
 from daa_node.network.waits import STAGGER_S
 from daa_node.seams import FrameStream
 from daa_node.wire.blob_messages import (
     MANIFEST_BEGINNING_BYTES_MAX,
+    Chunks,
     ChunksRequest,
     FindRequest,
     Found,
@@ -31,6 +33,7 @@ from tests.daa_node.network.bulk_stage import (
     LOCAL,
     MANIFEST,
     PAYLOAD,
+    MemoryBulk,
     MemoryWriter,
     Scene,
     on_stage,
@@ -248,3 +251,26 @@ def test_where_chunks_take_longer_whoever_may_hold_it_has_as_much_longer_to_say_
 
     taken_s = on_stage(tmp_path, play, virtual=True)
     assert LAST_CALL_S * slowness <= taken_s < LAST_CALL_S * slowness + slowness
+
+
+@pytest.mark.parametrize(
+    ("payloads", "teaches"), [((None, None), False), ((None, b"chunk"), True), ((b"chunk",), True)]
+)
+async def test_only_answers_that_bring_something_teach_how_long_answers_take(
+    payloads: tuple[bytes | None, ...], teaches: bool
+) -> None:
+    """Who lacks all that it is asked for says so at once, or draws it out at no cost."""
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        alice, pool = bulk.add("alice", scripted(truth)), SessionPool(bulk)
+        post, _inbox = trio.open_memory_channel[blob_source.News](1)
+        download = blob_source.Download(KIND, MANIFEST.root, pool, lambda _id, _fault: None, post)
+        talk = blob_source.BlobSource(alice, download)
+        before_s = download.patience.limit_s
+        since_s = trio.current_time() - 2 * before_s
+        due = blob_source._Due(tuple(range(len(payloads))), since_s)
+        async with pool.lease(alice) as lease:
+            brought = tuple(None if one is None else memoryview(one) for one in payloads)
+            await talk._take(lease, due, Chunks(brought))
+        assert (download.patience.limit_s > before_s) is teaches
+        await pool.aclose()
