@@ -28,12 +28,15 @@ def _lost_memory(made: Genesis) -> str | None:
     who, one = f"{len(fatal)} of these {count} validators", "one of them"
     if count == 1:
         who, one = "the only validator", "it"
+    why, survive = "all must vote where there are fewer than four", "Four validators survive"
+    if count >= 4:
+        why, survive = "the others' stake is no quorum", "Equal stakes survive"
     return (
-        f"note: {who} can never be missing, as all must vote where there are fewer than four. If "
+        f"note: {who} can never be missing, as {why}. If "
         f"{one} loses its directory `agreement`, its keys restored from a backup do not help: "
         "nobody can let it vote again, and the network stands for good. So run each in the "
         "directory that `daa-node init` made, on a disk that lasts, and put no older copy of "
-        "`agreement` back. Four validators survive the loss of one"
+        f"`agreement` back. {survive} the loss of one"
     )
 
 
