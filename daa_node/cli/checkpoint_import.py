@@ -54,7 +54,7 @@ def _check_network(there: Path, directory: DataDirectory, chain: str) -> None:
     """
     with suppress(OSError, UnicodeDecodeError):
         other = (there.parent / directory.network.name).read_text().strip()
-        if other != chain:
+        if other and other != chain:
             raise UserError(
                 f"nothing was taken: {there} is of chain {other[:NAME_CHARACTERS]}, and "
                 f"{directory.root} of another one, {chain[:NAME_CHARACTERS]}: name a directory of "

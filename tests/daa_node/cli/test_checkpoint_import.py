@@ -10,7 +10,7 @@ import pytest
 from tests.daa_node.cli.conftest import JOB, Command, make_node
 
 
-@pytest.mark.parametrize("network", [None, b"\xff\xfe", b"ours"])
+@pytest.mark.parametrize("network", [None, b"", b"\xff\xfe", b"ours"])
 def test_a_directory_that_does_not_say_of_which_network_it_is_is_judged_by_its_blocks(
     command: Command, tmp_path: Path, network: bytes | None
 ) -> None:
