@@ -168,6 +168,11 @@ class _Standing:
     def has(self, piece: int) -> bool:
         return piece not in self.lacks and (self.have is None or piece in self.have)
 
+    def lack(self, pieces: Set[int]) -> None:
+        self.lacks |= pieces
+        if self.few is not None:
+            self.few -= pieces
+
     def owed_max(self, most: int) -> int:
         """Pieces, of `most` that anybody may: a relay more with each that it has brought."""
         is_relay = most != PIECES_PER_PEER_MAX and not self.spreads
@@ -262,7 +267,8 @@ class Fetch:
                 case PeerGained(peer, have):
                     self._on_gained(peer, have)
                 case PeerLacks(peer, indices):
-                    self._on_lacks(peer, {self._piece_of[index] for index in indices})
+                    if peer in self._peers:
+                        self._peers[peer].lack({self._piece_of[index] for index in indices})
                 case ChunkArrived(peer, index, payload):
                     effects += self._on_answer(peer, self._piece_of[index], payload)
                 case ChunkMissing(peer, index):
@@ -338,15 +344,8 @@ class Fetch:
     def _on_missing(self, peer: NodeId, piece: int) -> None:
         if self._settle(peer, piece):
             self._peers[peer].lagging = False
-            self._on_lacks(peer, {piece})
+            self._peers[peer].lack({piece})
             self._give_back(peer, piece)
-
-    def _on_lacks(self, peer: NodeId, pieces: Set[int]) -> None:
-        standing = self._peers.get(peer)
-        if standing is not None:
-            standing.lacks |= pieces
-            if standing.few is not None:
-                standing.few -= pieces
 
     def _on_lagging(self, peer: NodeId) -> None:
         standing = self._peers.get(peer)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from daa_node.adapters import daemon_lock
 from daa_node.cli.data_directory import OF_A_NETWORK, STORE_VERSION, DataDirectory
 from daa_node.errors import StorageFailed, UserError
 
@@ -157,7 +156,7 @@ def test_a_start_waits_for_who_only_looks_and_not_for_a_daemon(
         pass
     looking = os.open(directory.lock, os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH)
-    monkeypatch.setattr(daemon_lock.time, "sleep", lambda _seconds: os.close(looking))
+    monkeypatch.setattr("time.sleep", lambda _seconds: os.close(looking))
     with directory.locked():
         assert directory.holder() == str(os.getpid())
         with pytest.raises(UserError, match="is already running"), directory.locked():
