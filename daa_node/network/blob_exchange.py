@@ -208,8 +208,7 @@ class _Download:
         self._why: dict[NodeId, str] = {}
         self._declined: set[NodeId] = set()
         # without a buffer: an answer waits in its task until the one before is on disk
-        self._inbox = inbox
-        self._shared = shared
+        self._inbox, self._shared = inbox, shared
         self.received_bytes = 0
 
     async def run(self, sources: Sequence[Source], deadline_s: float) -> Manifest:
@@ -389,12 +388,14 @@ class _Download:
     async def _lend(self, fetch: Fetch) -> None:
         """Ask holders for more than they offer, of what nobody else can be trusted to bring."""
         assert self._shared.manifest is not None
-        count = self._stall.lend()
+        # What they owe comes no sooner if they have more to send.
+        free = [node_id for node_id in sorted(self._closed) if not fetch.owes(node_id)]
+        count = self._stall.lend() if free else 0
         if count > len(self._shared.manifest.sizes) // 2:
-            await self._open(sorted(self._closed))
-            return
-        pieces = frozenset(fetch.orphans(count))
-        await self._step([PeerGained(node_id, pieces) for node_id in sorted(self._closed)])
+            await self._open(free)
+        elif free:
+            pieces = frozenset(fetch.orphans(count))
+            await self._step([PeerGained(node_id, pieces) for node_id in free])
 
     def _orphans(self) -> tuple[int, ...]:
         """None as long as things come: of several that spread it one soon offers what is left."""

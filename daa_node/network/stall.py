@@ -4,7 +4,8 @@
             ^------------------ another than a holder brings one ---+
 
 Who lies to us holds us up for a while and no longer. Where all are merely slow, each that asked for
-everything at once would make its holder slower still: so a holder is asked for little at first.
+everything at once would make its holder slower still: so a holder is asked for little at first, and
+for nothing while it owes us something.
 """
 
 from daa_dag.ids import NodeId

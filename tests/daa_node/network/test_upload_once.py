@@ -29,6 +29,7 @@ from tests.daa_node.network.swarm_stage import (
     World,
     chunk,
     in_swarm,
+    one_uplink_each,
 )
 
 ALL = (1 << CHUNK_COUNT) - 1
@@ -396,3 +397,20 @@ def test_what_keeps_a_passed_on_blob_from_being_whole_is_raised_alone(
         assert unlucky.spreading.under_way.part((KIND, MANIFEST.root)) is None
 
     in_swarm(play)
+
+
+@pytest.mark.parametrize(("receivers", "chunk_s"), [(4, 0.3), (6, 0.2), (20, 0.15)])
+def test_an_author_on_a_thin_uplink_is_asked_for_no_more_while_it_still_sends(
+    receivers: int, chunk_s: float
+) -> None:
+    """Nobody has a thing to pass on for seconds, and that passed for a stall: 1.2 to 2.1 copies."""
+    deadline_s = 300.0  # of a round of minutes: where time is short it is asked for more
+
+    async def play(world: World) -> None:
+        one_uplink_each(world)
+        async with trio.open_nursery() as nursery:
+            for member in world.receivers:
+                nursery.start_soon(member.fetch, [world.author.source], deadline_s)
+        assert world.author.ratio <= 1.3
+
+    in_swarm(play, receivers, chunk_s)
