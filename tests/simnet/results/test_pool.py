@@ -1,10 +1,12 @@
 """Work in many processes: all of it, in order, and none that outlives who ordered it."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +55,34 @@ def test_nobody_comes_in_place_of_a_process_that_was_killed(tmp_path: Path) -> N
     with pytest.raises(UserError, match="was killed"):
         list(pool.each(partial(killed_at_once_or_slow, tmp_path), range(20), 2))
     assert len(list(tmp_path.iterdir())) <= 2
+
+
+def large(_number: int) -> bytes:
+    return bytes(200_000)
+
+
+def test_work_that_is_broken_off_while_results_are_sent_ends_at_once() -> None:
+    """Half a result lay in the pipe, and whoever had ordered it waited for the other half."""
+    for _ in range(10):
+        results = pool.each(large, range(100), 2)
+        next(results)
+        results.close()
+    assert not multiprocessing.active_children()
+
+
+class Unsendable(Exception):
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what)
+
+
+def fault(_number: int) -> None:
+    raise Unsendable("a", "b")
+
+
+def test_a_fault_that_cannot_be_sent_is_not_told_as_a_want_of_memory() -> None:
+    with pytest.raises(BrokenProcessPool) as broken:
+        list(pool.each(fault, range(4), 2))
+    assert "Unsendable" in str(broken.value.__cause__)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
