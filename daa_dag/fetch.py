@@ -23,7 +23,7 @@ Invariants, checked after every step:
   * only bytes whose digest the manifest names are ever held.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -46,7 +46,7 @@ LIES_MAX = 2
 ASKED_OF_MAX = 2
 ASKED_OF_SILENT_MAX = 8  # where all of them lag, of one that never did: two may lie together
 # Of one in so many pieces and fewer each is looked at, for who has more the order is walked.
-FEW_TIMES = 8
+FEW_TIMES, FEW_MAX = 8, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +267,9 @@ class Fetch:
                 case PeerGained(peer, have):
                     self._on_gained(peer, have)
                 case PeerLacks(peer, indices):
-                    if peer in self._peers:
-                        self._peers[peer].lack({self._piece_of[index] for index in indices})
+                    standing = self._peers.get(peer)
+                    if standing is not None and standing.have is not None:
+                        standing.lack(_among(self._piece_of, indices))
                 case ChunkArrived(peer, index, payload):
                     effects += self._on_answer(peer, self._piece_of[index], payload)
                 case ChunkMissing(peer, index):
@@ -292,25 +293,28 @@ class Fetch:
 
     def _on_gained(self, peer: NodeId, have: frozenset[int] | None) -> None:
         standing = self._peers.get(peer)
-        if standing is None or standing.have is None:
+        if standing is None:
             return
         if have is None:
-            self._count(standing.have, -1)
-            standing.have, standing.few, standing.cursor = None, None, 0
+            if standing.have is not None:
+                self._count(standing.have, -1)
+                standing.have, standing.few, standing.cursor = None, None, 0
+                standing.lacks.clear()
             return
-        count = len(self._piece_of)
-        told = {self._piece_of[index] for index in have if index < count}
-        gained, back = told - standing.have, told & standing.lacks
+        told = _among(self._piece_of, have)
+        back = told & standing.lacks
+        gained = told - standing.have if standing.have is not None else set[int]()
         if not (gained or back):
             return
         standing.cursor = 0
-        standing.have |= gained
         standing.lacks -= back
+        if standing.have is not None:
+            standing.have |= gained
+            self._count(gained, 1)
         if standing.few is not None:
             standing.few |= gained | back
-            if FEW_TIMES * len(standing.few) > len(self._order):
+            if len(standing.few) > min(FEW_MAX, len(self._order) // FEW_TIMES):
                 standing.few = None
-        self._count(gained, 1)
 
     def _count(self, pieces: Iterable[int], more: int) -> None:
         """So many more peers have these pieces, and not all."""
@@ -469,6 +473,11 @@ class Fetch:
         for standing in self._peers.values():
             assert standing.owed_bytes <= WINDOW_BYTES_MAX
             assert len(standing.owed) <= PIECES_PER_PEER_MAX
+
+
+def _among(piece_of: Sequence[int], indices: Iterable[int]) -> set[int]:
+    """Their pieces; others may say anything."""
+    return {piece_of[index] for index in indices if index < len(piece_of)}
 
 
 def _pieces_of(manifest: Manifest) -> list[int]:

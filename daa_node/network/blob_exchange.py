@@ -318,7 +318,7 @@ class _Download:
             case Opened():
                 self._hearsay.tellers.discard(node_id)
                 await self._open([node_id])
-            case Answered(_, indices, payloads):
+            case Answered(_, indices, payloads, tells):
                 self._sources[node_id].heard()
                 if any(payload is not None for payload in payloads):
                     self._stall.note_chunk(node_id, self._relays, trio.current_time())
@@ -328,7 +328,7 @@ class _Download:
                     else ChunkArrived(node_id, index, payload)
                     for index, payload in zip(indices, payloads, strict=True)
                 ]
-                if node_id in self._relays:
+                if tells and node_id in self._relays:
                     events += self._hearsay.weigh(node_id, indices, payloads)
                 await self._step(events)
             case Broke(_, why, for_good, declined):

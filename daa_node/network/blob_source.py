@@ -85,6 +85,7 @@ class Answered:
     source: Source
     indices: tuple[int, ...]
     payloads: tuple[memoryview | None, ...]
+    tells: bool = True  # what it has; not so where its day's data are spent
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ LOOK_SHARE = 20  # looks take one in so many seconds at most, whoever asks for w
 
 
 class ChunkLooks:
-    """The names of all chunks that were here when we looked last, for LOOK_HOLDS_S."""
+    """The names of all chunks that were here when we looked last, for LOOK_HOLDS_S at least."""
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class ChunkLooks:
         return here
 
     def _is_stale(self) -> bool:
-        return trio.current_time() - self.looked_s > LOOK_HOLDS_S
+        return trio.current_time() > max(self.looked_s + LOOK_HOLDS_S, self._again_s)
 
     def _among(self, manifest: Manifest) -> int:
         return mask_of(i for i, name in enumerate(manifest.digests) if name.hex() in self._names)

@@ -5,8 +5,8 @@ whole is gone, and where nothing comes for a while, all that are known are asked
 and again: what they have together may still be all of it.
 """
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -15,9 +15,26 @@ from daa_dag.ids import NodeId
 from daa_dag.spread import indices_of
 
 LOOK_EVERY_S = 0.5  # a few bytes, and a bit a chunk
-# Chunks that a relay lacked and a teller said it has: then that one is believed no more of it.
+# Chunks that a relay lacked and a teller said it has, if it lacked more than it had: then that one
+# is believed no more of it.
 WRONG_MAX = 8
 EVERYTHING = -1  # a mask: nothing that they say is news
+
+
+@dataclass(slots=True)
+class _Score:
+    """Of what one says of another."""
+
+    right: int = 0
+    wrong: int = 0
+
+    def note(self, was_right: bool) -> None:
+        self.right += was_right
+        self.wrong += not was_right
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.wrong >= WRONG_MAX and self.wrong > self.right
 
 
 class Hearsay:
@@ -31,10 +48,10 @@ class Hearsay:
         self.tellers: set[NodeId] = set()  # that spread the blob, as far as we can talk to them
         # Masks: what those have that may have it whole by now. They say whether it is so first.
         self.named: dict[NodeId, int] = {}
-        # Masks: what of each the machine has heard of, and by whom. Who lies names others before
-        # they have a thing, and must not be what makes it no news once they do.
+        # Masks: what of each is no news any more, by who says it. Who lies names others before they
+        # have a thing, and that must be news once they do.
         self._known: dict[NodeId, dict[NodeId | None, int]] = {}
-        self._wrong: dict[NodeId, Counter[NodeId | None]] = {}  # how often it was so
+        self._scores: dict[NodeId, dict[NodeId | None, _Score]] = {}  # as _known
 
     def gains(
         self, node_id: NodeId, mask: int, is_relay: bool, teller: NodeId | None
@@ -56,16 +73,19 @@ class Hearsay:
     def weigh(
         self, relay: NodeId, indices: Sequence[int], payloads: Sequence[memoryview | None]
     ) -> list[Event]:
-        """What others said that it has, by what it answered: what then nobody says any more."""
-        tellers, wrong = self._known.get(relay, {}), self._wrong.setdefault(relay, Counter())
+        """What each said that it has, by what it answered: what then nobody says any more."""
+        tellers, scores = self._known.get(relay, {}), self._scores.setdefault(relay, {})
         for index, payload in zip(indices, payloads, strict=True):
-            if payload is None:
-                wrong.update(teller for teller, mask in tellers.items() if mask >> index & 1)
+            for teller, mask in tellers.items():
+                if mask >> index & 1:
+                    scores.setdefault(teller, _Score()).note(payload is not None)
         unsaid = 0
         for teller, mask in tellers.items():
-            if wrong[teller] >= WRONG_MAX and mask != EVERYTHING:
+            if mask != EVERYTHING and scores.get(teller, _Score()).is_wrong:
                 unsaid |= mask
-                tellers[teller] = EVERYTHING
+                # What it says of itself, when it is asked again, may be right by then.
+                tellers[teller] = 0 if teller == relay else EVERYTHING
+                scores[teller] = _Score()
         if not unsaid:
             return []
         said = reduce(or_, (mask for mask in tellers.values() if mask != EVERYTHING), 0)
@@ -79,7 +99,7 @@ class Hearsay:
         """
         told = self.named.pop(lost, 0)
         self._known.pop(lost, None)
-        self._wrong.pop(lost, None)
+        self._scores.pop(lost, None)
         self._were_told |= lost in self.tellers
         self.tellers.discard(lost)
         if self._were_told and not self.tellers:

@@ -25,6 +25,7 @@ from daa_node.wire.blob_messages import (
     Answer,
     Chunks,
     ChunksRequest,
+    Refusal,
     Refused,
     Shared,
     ShareRequest,
@@ -150,7 +151,8 @@ class RelaySource:
             if any(payload is not None for payload in payloads):  # else it teaches nothing
                 download.patience.took(trio.current_time() - since_s)
             self._answered = True
-            await download.post.send(Answered(source, indices, payloads))
+            tells = not isinstance(answer, Refused) or answer.reason is Refusal.UNKNOWN
+            await download.post.send(Answered(source, indices, payloads, tells))
             self._answered = False
 
     async def _note_look(self, answer: Answer) -> None:

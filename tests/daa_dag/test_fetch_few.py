@@ -10,7 +10,16 @@ from daa_dag.fetch import (
     PeerLacks,
     PeerLeft,
 )
-from tests.daa_dag.test_fetch import ALICE, BIG, BOB, MALLORY, START_CHUNKS, asks, fetch_of
+from tests.daa_dag.test_fetch import (
+    ALICE,
+    BIG,
+    BOB,
+    MALLORY,
+    MANIFEST,
+    START_CHUNKS,
+    asks,
+    fetch_of,
+)
 
 
 def test_what_a_peer_lacked_is_asked_of_it_again_once_it_is_said_to_have_it() -> None:
@@ -48,3 +57,20 @@ def test_what_one_that_has_left_was_asked_for_is_asked_of_one_that_has_few() -> 
     assert asks(fetch.step(PeerJoined(BOB, frozenset({5})))) == [Ask(BOB, 5)]
     assert fetch.step(PeerJoined(ALICE, frozenset({5}))) == []
     assert asks(fetch.step(PeerLeft(BOB))) == [Ask(ALICE, 5)]
+
+
+def test_whoever_comes_to_have_all_lacks_nothing_that_was_said_too_early() -> None:
+    fetch = fetch_of()
+    everything = frozenset(range(len(MANIFEST.sizes)))
+    fetch.step(PeerJoined(ALICE, frozenset()), PeerLacks(ALICE, everything))
+    asked = fetch.step(PeerGained(ALICE, None), PeerLacks(ALICE, everything))
+    assert asked == [Ask(ALICE, index) for index in sorted(everything)]
+    # What others say of it counts no more, and what it said itself it may take back.
+    assert fetch.step(ChunkMissing(ALICE, 0)) == []
+    assert fetch.step(PeerGained(ALICE, frozenset({0}))) == [Ask(ALICE, 0)]
+
+
+def test_what_no_blob_has_so_many_chunks_for_is_neither_gained_nor_lacked() -> None:
+    fetch = fetch_of()
+    fetch.step(PeerJoined(ALICE, frozenset()))
+    assert fetch.step(PeerGained(ALICE, frozenset({99})), PeerLacks(ALICE, frozenset({99}))) == []

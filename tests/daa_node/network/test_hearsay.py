@@ -98,3 +98,23 @@ def test_whoever_comes_back_is_believed_of_anew() -> None:
         hearsay.gains(BOB, said, True, ALICE)
         assert hearsay.weigh(BOB, range(1, WRONG_MAX), [None] * (WRONG_MAX - 1)) == []
         hearsay.heard_of(BOB, set())
+
+
+def test_one_that_brings_more_than_it_lacks_is_believed_to_have_the_rest() -> None:
+    """Some chunks of an honest one are damaged, or its answers cross with news."""
+    hearsay, count = Hearsay(), 2 * WRONG_MAX
+    hearsay.gains(BOB, (1 << 2 * count) - 1, True, ALICE)
+    assert hearsay.weigh(BOB, range(count), [memoryview(b"there")] * count) == []
+    assert hearsay.weigh(BOB, range(count), [None] * count) == []
+    unsaid = PeerLacks(BOB, frozenset(range(2 * count)))
+    assert hearsay.weigh(BOB, [count], [None]) == [unsaid]
+
+
+def test_what_one_says_of_itself_is_news_again_though_it_was_wrong() -> None:
+    """It fetches anew, say, and has what it said at first once more."""
+    hearsay, said = Hearsay(), (1 << WRONG_MAX) - 1
+    for _ in range(3):
+        assert PeerGained(BOB, frozenset(range(WRONG_MAX))) in hearsay.gains(BOB, said, True, BOB)
+        assert hearsay.gains(BOB, said, True, BOB) == []
+        unsaid = PeerLacks(BOB, frozenset(range(WRONG_MAX)))
+        assert hearsay.weigh(BOB, range(WRONG_MAX), [None] * WRONG_MAX) == [unsaid]
