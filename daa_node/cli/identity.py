@@ -196,7 +196,10 @@ def record_from_file(path: Path) -> bytes:
         decode_record(payload)
     except (ValueError, PeerFault) as fault:
         if isinstance(fault, PeerFault) and fault.reason == "record-version":
-            raise UserError(f"{path} was written by another version: {fault.detail}") from None
+            raise UserError(
+                f"{path} was written by another version ({fault.detail}): write it anew with "
+                "`daa-node id --record > FILE`"
+            ) from None
         raise UserError(
             f"{path} is a record that was cut or changed on its way: copy it again, or write it "
             "anew with `daa-node id --record > FILE`"
