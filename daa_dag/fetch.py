@@ -45,7 +45,8 @@ LIES_MAX = 2
 # A piece is owed by one peer, and by a second one when the first lags; then by one that spreads it.
 ASKED_OF_MAX = 2
 ASKED_OF_SILENT_MAX = 8  # where all of them lag, of one that never did: two may lie together
-# Of one in so many pieces and fewer each is looked at, for who has more the order is walked.
+# Who has at most one in so many pieces, and no more than this, is looked at piece by piece; for who
+# has more the order of all is walked.
 FEW_TIMES, FEW_MAX = 8, 1024
 
 

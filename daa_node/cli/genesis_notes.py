@@ -32,8 +32,8 @@ def _lost_memory(made: Genesis) -> str | None:
     if count >= 4:
         why, survive = "the others' stake is no quorum", "Equal stakes survive"
     return (
-        f"note: {who} can never be missing, as {why}. If "
-        f"{one} loses its directory `agreement`, its keys restored from a backup do not help: "
+        f"note: {who} can never be missing, as {why}. If {one} loses its directory "
+        "`agreement`, its keys restored from a backup do not help: "
         "nobody can let it vote again, and the network stands for good. So run each in the "
         "directory that `daa-node init` made, on a disk that lasts, and put no older copy of "
         f"`agreement` back. {survive} the loss of one"
